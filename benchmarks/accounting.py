@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from collegium_reproduction.smooth import SmoothRelease, envelope_for
 
-from collegium.privacy.accounting.exact import exact_divergences
-from collegium.privacy.accounting.game.profile import Profile
-from collegium.privacy.accounting.game.recursion import play
-from collegium.privacy.accounting.game.winner import RoundLaw
-from collegium.privacy.accounting.grids import NoiseKind, NoiseLaw
-from collegium.privacy.accounting.papers import theorem_3, theorem_6
-from collegium.privacy.renyi import WIDE_ORDERS, FloatArray
-from collegium.privacy.units import Adjacency, IntArray
+from collegium_accounting.divergences.exact import exact_divergences
+from collegium_accounting.divergences.grids import NoiseKind, NoiseLaw
+from collegium_accounting.divergences.papers import theorem_3, theorem_6
+from collegium_accounting.game.profile import Profile
+from collegium_accounting.game.recursion import play
+from collegium_accounting.game.winner import RoundLaw
+from collegium_accounting.renyi import WIDE_ORDERS, FloatArray
+from collegium_accounting.units import Adjacency, IntArray
 
 GAMMA = 0.05
 SIGMA = 40.0

@@ -57,10 +57,10 @@ from collegium.data.task import ImageInputs, Task, VectorInputs
 from collegium.models.kernel_student import KernelStudent, NoisySums, PoolSpectrum
 from collegium.models.students import Student
 from collegium.parties.kinds.class_sums import RecordsOfClasses
-from collegium.privacy.accounting.independent import sampled_gaussian_curve
-from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared
-from collegium.privacy.mechanisms.gnmax import GNMax
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
+from collegium_accounting.divergences.independent import sampled_gaussian_curve
+from collegium_accounting.mechanisms.class_sums import ONE, ClassSums, bound_squared
+from collegium_accounting.mechanisms.gnmax import GNMax
+from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
 
 DELTA = 1e-5
 STEPS, RATES = (10, 40), (1.0, 4.0)

@@ -38,12 +38,12 @@ from collegium.parties.neighbours.search import Search
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
-from collegium.privacy.mechanisms.knn import PrivateKNN
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.protocol.secure_sum import plan_graph
+from collegium_accounting.mechanisms.knn import PrivateKNN
 
 K, CLASSES = 300, 10
 RECORDS, QUERIES, DIMENSIONS = 60_000, 4_000, 1_296

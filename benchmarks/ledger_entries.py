@@ -8,11 +8,11 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.clock import utc_now
-from collegium.privacy.accounting.game.laws import VectorLaw
 from collegium.privacy.ledger.chain import Head, sign
 from collegium.privacy.ledger.entry import Block, Charge, Content, Release, Settings, Terms, encode
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import EntryStore
+from collegium_accounting.game.laws import VectorLaw
 
 DELTA, NAME = 1e-5, "scale"
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum.coordinator import CoordinatorSum, SumResult
 from collegium.protocol.secure_sum.messages import Phase
 from collegium.protocol.secure_sum.party import PartySum, RandomBytes
 from collegium.protocol.secure_sum.plan import GraphPlan, plan_graph
 from collegium.protocol.secure_sum.setup import SumSetup
+from collegium_accounting.units import IntArray
 
 
 def nobody_drops(_party: str, _phase: Phase) -> bool:

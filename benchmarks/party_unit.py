@@ -41,12 +41,12 @@ from collegium.data.features import distances_squared, extract
 from collegium.data.kernels import KernelMap
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums, PoolSpectrum
 from collegium.parties.kinds.class_sums import RecordsOfClasses
-from collegium.privacy.accounting.game.laws import block_epsilon
-from collegium.privacy.mechanisms import Adjacency, Unit
-from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared
-from collegium.privacy.mechanisms.gnmax import GNMax
-from collegium.privacy.mechanisms.individual_knn import IndividualKNN
 from collegium.simulations.partitions import PartitionConfig, partition
+from collegium_accounting.game.laws import block_epsilon
+from collegium_accounting.mechanisms import Adjacency, Unit
+from collegium_accounting.mechanisms.class_sums import ONE, ClassSums, bound_squared
+from collegium_accounting.mechanisms.gnmax import GNMax
+from collegium_accounting.mechanisms.individual_knn import IndividualKNN
 
 Sums = NDArray[np.int64]
 

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from benchmarks.frontier import DELTA, SETS, Split
 from collegium.coordinator.selection.kernel_choice import pool_cover
 from collegium.coordinator.settings.run_config import SumsConfig
-from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.analysis.pool_fit import PoolFit, pool_fit
-from collegium.privacy.mechanisms import Unit
-from collegium.privacy.mechanisms.record_counts import RecordCounts
+from collegium_accounting.game.laws import block_epsilon
+from collegium_accounting.mechanisms import Unit
+from collegium_accounting.mechanisms.record_counts import RecordCounts
 
 Pools = tuple[NDArray[Any], NDArray[Any]]
 """A pool and private records."""

@@ -39,13 +39,13 @@ from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.neighbours.search import Search
-from collegium.privacy.accounting.game import laws
-from collegium.privacy.accounting.game.profile import Profile
-from collegium.privacy.accounting.game.recursion import play
-from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms.gnmax import GNMax
-from collegium.privacy.noise.sources import SeededNoise
+from collegium_accounting.game import laws
+from collegium_accounting.game.profile import Profile
+from collegium_accounting.game.recursion import play
+from collegium_accounting.game.winner import RoundLaw
+from collegium_accounting.mechanisms.gnmax import GNMax
+from collegium_accounting.noise.sources import SeededNoise
 
 COLUMNS = 64
 LANDMARKS = 1000

@@ -31,10 +31,10 @@ from collegium.coordinator.rounds.rounds import quorum_count
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.errors import Unreachable
 from collegium.parties.enrolment import enrol
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
 from collegium.protocol.enrolment import new_code
 from collegium.protocol.identities import load_authority
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
+from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
 
 CLASSES = ("low", "right", "high")
 _ROUNDING = 1e-12

@@ -23,8 +23,8 @@ from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Release, queries_digest
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.identities import Credentials
+from collegium_accounting.renyi import WIDE_ORDERS
 
 if TYPE_CHECKING:
     from benchmarks.chaos.consortium import Consortium

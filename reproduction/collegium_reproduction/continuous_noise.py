@@ -1,7 +1,7 @@
 """The papers' noise, which no release uses: real numbers instead of integers."""
 
-from collegium.privacy.noise.sources import SeededNoise
-from collegium.privacy.renyi import FloatArray
+from collegium_accounting.noise.sources import SeededNoise
+from collegium_accounting.renyi import FloatArray
 
 
 class ContinuousNoise(SeededNoise):

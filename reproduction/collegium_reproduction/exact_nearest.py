@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound
 from collegium.parties.neighbours.search import DistanceView
-from collegium.privacy.multilabel import clipped_votes, held_in
-from collegium.privacy.units import IntArray
+from collegium_accounting.multilabel import clipped_votes, held_in
+from collegium_accounting.units import IntArray
 from collegium_reproduction.nearest.coordinator import class_orders, shares_of_nearest
 from collegium_reproduction.nearest.party import SampledRecords
 from collegium_reproduction.nearest.question import CountNearest

@@ -13,10 +13,10 @@ import numpy as np
 from scipy.special import ndtr
 
 from collegium.errors import ConfigurationError, UnsupportedAccounting
-from collegium.privacy.accounting.game.winner import RoundLaw, winner_is_searched, winner_profile
-from collegium.privacy.accounting.independent import laplace_curve_of_counts
-from collegium.privacy.renyi import FloatArray, gaussian_curve
-from collegium.privacy.units import Adjacency, IntArray, Unit
+from collegium_accounting.divergences.independent import laplace_curve_of_counts
+from collegium_accounting.game.winner import RoundLaw, winner_is_searched, winner_profile
+from collegium_accounting.renyi import FloatArray, gaussian_curve
+from collegium_accounting.units import Adjacency, IntArray, Unit
 
 
 def gap_envelope(noise: str, scale: float, order: float, votes: int, classes: int) -> FloatArray:

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache, singledispatch
 from typing import Any
 
-from collegium.privacy.accounting.independent import l1_moved
-from collegium.privacy.analysis.epsilons import StageCharge
-from collegium.privacy.mechanisms import Adjacency, Stage, Unit
-from collegium.privacy.mechanisms.exponential import GumbelRelease
-from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
-from collegium.privacy.mechanisms.lnmax import LaplaceRelease
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
+from collegium_accounting.analysis.epsilons import StageCharge
+from collegium_accounting.divergences.independent import l1_moved
+from collegium_accounting.mechanisms import Adjacency, Stage, Unit
+from collegium_accounting.mechanisms.exponential import GumbelRelease
+from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
+from collegium_accounting.mechanisms.lnmax import LaplaceRelease
+from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
 
 LARGEST = 50.0
 """Of the published bound: beyond it a loss distribution fills the memory to say that there is no privacy."""

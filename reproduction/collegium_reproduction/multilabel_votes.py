@@ -1,6 +1,6 @@
 """Multi-label votes clipped to L1 ≤ τ: each label is on when its noisy share of the votes reaches a half.
 
-The votes are in parts of a vote: `collegium.privacy.multilabel.clipped_votes`.
+The votes are in parts of a vote: `collegium_accounting.multilabel.clipped_votes`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage, SumMode
-from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
-from collegium.privacy.mechanisms.parameters import Parameter
-from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.multilabel import MAX_LABELS, RESOLUTION, numbers_of
-from collegium.privacy.units import Adjacency, IntArray, Unit, checked_counts
+from collegium_accounting.mechanisms.base import Mechanism, Noise, Stage, SumMode
+from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
+from collegium_accounting.mechanisms.parameters import Parameter
+from collegium_accounting.mechanisms.registry import register
+from collegium_accounting.multilabel import MAX_LABELS, RESOLUTION, numbers_of
+from collegium_accounting.units import Adjacency, IntArray, Unit, checked_counts
 
 
 @register

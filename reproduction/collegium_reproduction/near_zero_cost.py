@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.accounting.independent import theorem_2
-from collegium.privacy.mechanisms.base import Mechanism, Noise, Stage
-from collegium.privacy.mechanisms.parameters import Parameter
-from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.renyi import Conversion, RenyiCurve, check_orders, gaussian_curve
-from collegium.privacy.units import IntArray, Unit, checked_counts, winners
+from collegium_accounting.divergences.independent import theorem_2
+from collegium_accounting.mechanisms.base import Mechanism, Noise, Stage
+from collegium_accounting.mechanisms.parameters import Parameter
+from collegium_accounting.mechanisms.registry import register
+from collegium_accounting.renyi import Conversion, RenyiCurve, check_orders, gaussian_curve
+from collegium_accounting.units import IntArray, Unit, checked_counts, winners
 
 
 @register

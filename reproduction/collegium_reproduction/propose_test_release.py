@@ -15,11 +15,11 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.mechanisms.base import ABSTAIN, Mechanism, Noise, Stage
-from collegium.privacy.mechanisms.parameters import Parameter
-from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.renyi import RenyiCurve, discrete_laplace_curve, laplace_curve
-from collegium.privacy.units import IntArray, Unit, checked_counts, winners
+from collegium_accounting.mechanisms.base import ABSTAIN, Mechanism, Noise, Stage
+from collegium_accounting.mechanisms.parameters import Parameter
+from collegium_accounting.mechanisms.registry import register
+from collegium_accounting.renyi import RenyiCurve, discrete_laplace_curve, laplace_curve
+from collegium_accounting.units import IntArray, Unit, checked_counts, winners
 from collegium_reproduction.loss_distributions import loss_of, pure_loss
 
 

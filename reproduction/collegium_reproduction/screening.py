@@ -13,11 +13,11 @@ from functools import lru_cache
 import numpy as np
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.accounting.exact import renyi_divergences
-from collegium.privacy.accounting.grids import ThresholdTestLaw
-from collegium.privacy.mechanisms.knn import PrivateKNN
-from collegium.privacy.renyi import FloatArray, RenyiCurve, check_orders, gaussian_curve
-from collegium.privacy.units import IntArray, Unit
+from collegium_accounting.divergences.exact import renyi_divergences
+from collegium_accounting.divergences.grids import ThresholdTestLaw
+from collegium_accounting.mechanisms.knn import PrivateKNN
+from collegium_accounting.renyi import FloatArray, RenyiCurve, check_orders, gaussian_curve
+from collegium_accounting.units import IntArray, Unit
 
 
 def screening_of(mechanism: PrivateKNN, orders: tuple[float, ...]) -> RenyiCurve:

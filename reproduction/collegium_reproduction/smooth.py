@@ -27,9 +27,9 @@ from typing import NoReturn
 import numpy as np
 
 from collegium.errors import ConfigurationError, DataError, UnsupportedAccounting
-from collegium.privacy.mechanisms.base import Mechanism
-from collegium.privacy.renyi import Conversion, FloatArray, RenyiCurve, check_orders
-from collegium.privacy.units import IntArray, Unit
+from collegium_accounting.mechanisms.base import Mechanism
+from collegium_accounting.renyi import Conversion, FloatArray, RenyiCurve, check_orders
+from collegium_accounting.units import IntArray, Unit
 from collegium_reproduction.gap_envelope import gap_envelope, gaps_of
 
 _system = random.SystemRandom()

@@ -15,9 +15,9 @@ from collegium.data import load
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import load_or_create_key, simulated_key
-from collegium.privacy.analysis.epsilons import SecretEpsilons, secret_epsilons
-from collegium.privacy.mechanisms import IntArray, Mechanism
 from collegium.simulations.cohort import PreparedRun
+from collegium_accounting.analysis.epsilons import SecretEpsilons, secret_epsilons
+from collegium_accounting.mechanisms import IntArray, Mechanism
 
 
 def teacher_votes(run: PreparedRun, x: NDArray[Any]) -> IntArray:

@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from collegium.data.examples import task_of as task_of
     from collegium.parties.party import Party as Party
     from collegium.parties.policy import PolicyConfig as PolicyConfig
-    from collegium.privacy.analysis.account import account as account
-    from collegium.privacy.mechanisms.confident_gnmax import ConfidentGNMax as ConfidentGNMax
-    from collegium.privacy.mechanisms.exponential import Exponential as Exponential
-    from collegium.privacy.mechanisms.gnmax import GNMax as GNMax
-    from collegium.privacy.mechanisms.lnmax import LNMax as LNMax
     from collegium.simulations.local import Coordinator as Coordinator
     from collegium.simulations.local import LocalParties as LocalParties
+    from collegium_accounting.analysis.account import account as account
+    from collegium_accounting.mechanisms.confident_gnmax import ConfidentGNMax as ConfidentGNMax
+    from collegium_accounting.mechanisms.exponential import Exponential as Exponential
+    from collegium_accounting.mechanisms.gnmax import GNMax as GNMax
+    from collegium_accounting.mechanisms.lnmax import LNMax as LNMax
 
 from collegium.version import __version__
 
 _DEFINED_IN = {
-    "ConfidentGNMax": "collegium.privacy.mechanisms.confident_gnmax",
+    "ConfidentGNMax": "collegium_accounting.mechanisms.confident_gnmax",
     "Coordinator": "collegium.simulations.local",
-    "Exponential": "collegium.privacy.mechanisms.exponential",
-    "GNMax": "collegium.privacy.mechanisms.gnmax",
-    "LNMax": "collegium.privacy.mechanisms.lnmax",
+    "Exponential": "collegium_accounting.mechanisms.exponential",
+    "GNMax": "collegium_accounting.mechanisms.gnmax",
+    "LNMax": "collegium_accounting.mechanisms.lnmax",
     "LocalParties": "collegium.simulations.local",
     "Party": "collegium.parties.party",
     "PolicyConfig": "collegium.parties.policy",
-    "account": "collegium.privacy.analysis.account",
+    "account": "collegium_accounting.analysis.account",
     "encode": "collegium.data.examples",
     "load_student": "collegium.coordinator.students.published",
     "task_of": "collegium.data.examples",

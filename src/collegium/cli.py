@@ -23,8 +23,8 @@ from collegium.errors import CollegiumError
 from collegium.extras import optional_import
 from collegium.interrupts import BUSY_THREAD, INTERRUPTED, stoppable
 from collegium.logs import event, printable
-from collegium.privacy.accounting.progress import SearchLines, listening
 from collegium.version import __version__
+from collegium_accounting.progress import SearchLines, listening
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ MOUNTS: dict[str, Mount] = {
     "coordinator": Mount("collegium.coordinator.cli.coordinator_cli", "The commands of an operator."),
     "party": Mount("collegium.parties.cli", "The commands of an institution."),
     "student": Mount("collegium.coordinator.cli.student_cli", "Fit a student from issued labels, and use it."),
-    "account": Mount("collegium.coordinator.cli.account_cli", "Compute the ε of a plan or of a saved vote file."),
-    "plan": Mount("collegium.coordinator.cli.account_cli", "Propose noise and number of queries for a target (ε, δ)."),
-    "audit": Mount("collegium.coordinator.cli.account_cli", "Measure a lower bound on the ε of a mechanism."),
+    "account": Mount("collegium_accounting.commands", "Compute the ε of a plan or of a saved vote file."),
+    "plan": Mount("collegium_accounting.commands", "Propose noise and number of queries for a target (ε, δ)."),
+    "audit": Mount("collegium_accounting.commands", "Measure a lower bound on the ε of a mechanism."),
     "ledger": Mount("collegium.coordinator.cli.ledger_cli", "Show or verify the charges of a run."),
     "report": Mount("collegium.coordinator.cli.report_cli", "Write a run's report as one HTML page."),
     "completion": Mount("collegium.terminal_cli", "Complete commands in bash, zsh or fish with the tab key."),

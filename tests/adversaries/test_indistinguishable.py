@@ -29,7 +29,6 @@ from collegium.parties.answers import Answer
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
-from collegium.privacy.mechanisms import AnsweredBy, Mechanism, default_names, mechanism_named
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.kinds.near_records import CastNeighbours
@@ -39,6 +38,7 @@ from collegium.protocol.question import PoolRange, Question, Terms
 from collegium.protocol.replies import Prepared, SecureSumAnswer
 from collegium.protocol.requests import Ask, Describe, Fit, RequestBody, SecureSumStep
 from collegium.protocol.secure_sum import PartySum, accept_parameters, plan_graph
+from collegium_accounting.mechanisms import AnsweredBy, Mechanism, default_names, mechanism_named
 
 PLAN = plan_graph(len(ROSTER), 0.2, 0.1)
 RECORDS = Examples(np.random.default_rng(1).integers(0, 16, (60, 4, 4, 1)).astype(np.uint8), np.arange(60) % 2)

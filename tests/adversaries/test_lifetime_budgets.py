@@ -16,8 +16,8 @@ from collegium.parties.answer_book import AnswerBook
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.policy import PolicyConfig
-from collegium.privacy.mechanisms import RecordBudget
 from collegium.protocol.replies import Counts, Failure
+from collegium_accounting.mechanisms import RecordBudget
 
 EVERYTHING = 10**6
 """A squared radius that holds every record."""

@@ -30,9 +30,6 @@ from collegium.parties.kinds.evaluation import Evaluation
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.privacy.evaluation_cells import Layout
-from collegium.privacy.mechanisms import mechanism_named
-from collegium.privacy.mechanisms.class_sums import bound_squared
-from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.kinds.evaluation import Evaluate
@@ -40,6 +37,9 @@ from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.question import PoolRange, Question, Terms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import RequestBody
+from collegium_accounting.mechanisms import mechanism_named
+from collegium_accounting.mechanisms.class_sums import bound_squared
+from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts
 
 GENEROUS = PolicyConfig(
     minimum_noise_votes=5, minimum_noise_sums=1, queries=100, record_epsilon=9.0, sum_modes=("masked", "masked+noised")

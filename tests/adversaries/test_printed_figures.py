@@ -23,14 +23,14 @@ from support.labels_at_hand import LabelsAtHand
 from collegium.coordinator.noise import CoordinatorNoise
 from collegium.coordinator.run.factories import open_ledger
 from collegium.errors import BudgetExceeded, ConfigurationError
-from collegium.privacy.accounting.game.laws import Law, block_epsilon
-from collegium.privacy.accounting.game.winner import RoundLaw, winner_profile
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.spending import Spending
 from collegium.privacy.ledger.verifier import verify
-from collegium.privacy.mechanisms import create
+from collegium_accounting.game.laws import Law, block_epsilon
+from collegium_accounting.game.winner import RoundLaw, winner_profile
+from collegium_accounting.mechanisms import create
 
 DELTA = 1e-5
 

@@ -22,13 +22,13 @@ from collegium.data import Examples
 from collegium.errors import QuorumNotReached, ReleaseLost
 from collegium.models.kernel_student import NoisySums
 from collegium.parties.answer_book import FILE, AnswerBook
-from collegium.privacy.accounting.game.laws import Law, VectorLaw
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import ShowLedger
 from collegium.settings import validate_config
+from collegium_accounting.game.laws import Law, VectorLaw
 
 X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
 NAMES = [f"c-{n}" for n in range(5)]

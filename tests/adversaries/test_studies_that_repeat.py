@@ -20,11 +20,11 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.errors import QuorumNotReached
 from collegium.parties.answer_book import FILE
-from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.privacy.mechanisms import Adjacency, Unit, create
 from collegium.settings import validate_config
+from collegium_accounting.game.laws import block_epsilon
+from collegium_accounting.mechanisms import Adjacency, Unit, create
 
 X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
 TASK = cg.task_of(X[:40], classes=["a", "b", "c"])

@@ -12,10 +12,10 @@ import pytest
 from collegium_reproduction.continuous_noise import ContinuousNoise
 from scipy.stats import chi2
 
-from collegium.privacy.accounting.grids import NoiseLaw, tables
-from collegium.privacy.accounting.laws import levels_of, win_log_probabilities
-from collegium.privacy.analysis.audit import audit, clopper_pearson
-from collegium.privacy.mechanisms import SeededNoise, SystemNoise, create, gnmax
+from collegium_accounting.analysis.audit import audit, clopper_pearson
+from collegium_accounting.divergences.grids import NoiseLaw, tables
+from collegium_accounting.divergences.laws import levels_of, win_log_probabilities
+from collegium_accounting.mechanisms import SeededNoise, SystemNoise, create, gnmax
 
 FAILURE = 1e-6
 

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
-from collegium.privacy.accounting.independent import sampled_gaussian_curve
-from collegium.privacy.mechanisms import SystemNoise, create
-from collegium.privacy.multilabel import RESOLUTION, clipped_votes, held_in, swap_l2
-from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.question import PoolRange, Terms
+from collegium_accounting.divergences.independent import sampled_gaussian_curve
+from collegium_accounting.mechanisms import SystemNoise, create
+from collegium_accounting.multilabel import RESOLUTION, clipped_votes, held_in, swap_l2
+from collegium_accounting.renyi import WIDE_ORDERS
 
 LABELS = 5
 POOL = PoolRange("a" * 64, tuple(range(3)))

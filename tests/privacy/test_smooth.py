@@ -23,7 +23,7 @@ from collegium_reproduction.smooth import (
 )
 
 from collegium.errors import DataError, UnsupportedAccounting
-from collegium.privacy.renyi import RenyiCurve
+from collegium_accounting.renyi import RenyiCurve
 
 
 def histograms(votes: int, classes: int) -> list[tuple[int, ...]]:

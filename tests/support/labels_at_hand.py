@@ -14,7 +14,7 @@ from collegium.coordinator.noise import CoordinatorNoise
 from collegium.coordinator.release import Releases
 from collegium.coordinator.statement import Statement
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import IntArray, Mechanism, Unit
+from collegium_accounting.mechanisms import IntArray, Mechanism, Unit
 
 Counts = Callable[[Sequence[str]], IntArray]
 """The counts ``[queries, classes]`` of some queries, by their keys."""

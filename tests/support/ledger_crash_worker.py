@@ -18,9 +18,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.errors import LabelConflict
-from collegium.privacy.accounting.game.laws import VectorLaw
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
+from collegium_accounting.game.laws import VectorLaw
 
 CLASSES = 10
 LAW = VectorLaw(2**0.5 / 40.0)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from collegium.errors import BudgetExceeded
-from collegium.privacy.renyi import Conversion, FloatArray, RenyiCurve, check_orders
+from collegium_accounting.renyi import Conversion, FloatArray, RenyiCurve, check_orders
 
 
 class RenyiFilter:

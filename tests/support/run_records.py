@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from collegium.coordinator.run.run_record import PartyRecord, RoundRecord, RunRecord
-from collegium.privacy.analysis.epsilons import Epsilons
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.privacy.ledger.entry import Terms
-from collegium.privacy.renyi import Conversion, Epsilon
+from collegium_accounting.analysis.epsilons import Epsilons
+from collegium_accounting.renyi import Conversion, Epsilon
 
 ASKED: dict[str, Any] = {
     "name": "trial",

@@ -11,11 +11,11 @@ from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.kernels import KernelSpec
 from collegium.data.task import NumberColumn, TableInputs, Task
-from collegium.privacy.mechanisms.class_sums import ClassSums
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.question import Terms
 from collegium.protocol.secure_sum import plan_graph
 from collegium.simulations.local import InProcessParties
+from collegium_accounting.mechanisms.class_sums import ClassSums
 
 COLUMNS = 3
 TASK = Task(

@@ -100,10 +100,10 @@ def test_a_circle_would_be_found(planted: dict[str, str]) -> None:
     [
         ("import collegium.cli", HEAVY),
         (
-            "import collegium.privacy.analysis.account, collegium.coordinator.cli.account_cli",
+            "import collegium_accounting.analysis.account, collegium_accounting.commands",
             ("torch", "grpc", "flwr", "sklearn", "pandas"),
         ),
-        ("import collegium.privacy.mechanisms", ("torch", "grpc", "flwr", "sklearn", "pandas")),
+        ("import collegium_accounting.mechanisms", ("torch", "grpc", "flwr", "sklearn", "pandas")),
         (
             "import collegium.coordinator.run.coordinator",
             ("torch", "grpc", "flwr", "sklearn", "matplotlib", "scipy.optimize"),

@@ -8,11 +8,11 @@ from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
-from collegium.privacy.mechanisms.base import ABSTAIN, Mechanism, Noise, Stage
-from collegium.privacy.mechanisms.gnmax import GaussianRelease
-from collegium.privacy.mechanisms.parameters import Parameter
-from collegium.privacy.mechanisms.registry import register
-from collegium.privacy.units import IntArray
+from collegium_accounting.mechanisms.base import ABSTAIN, Mechanism, Noise, Stage
+from collegium_accounting.mechanisms.gnmax import GaussianRelease
+from collegium_accounting.mechanisms.parameters import Parameter
+from collegium_accounting.mechanisms.registry import register
+from collegium_accounting.units import IntArray
 
 
 @register

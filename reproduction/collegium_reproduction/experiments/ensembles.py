@@ -28,8 +28,8 @@ from collegium.errors import StorageError
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import simulated_key
-from collegium.privacy.units import IntArray
 from collegium.simulations.partitions import PartitionConfig, partition
+from collegium_accounting.units import IntArray
 from collegium_reproduction.experiments.base import Setting
 
 _SAY_EVERY = 25

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from collegium.privacy.analysis.account import account
-from collegium.privacy.analysis.epsilons import planned_charges, secret_epsilons, value_of
-from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism, Unit, create
+from collegium_accounting.analysis.account import account
+from collegium_accounting.analysis.epsilons import planned_charges, secret_epsilons, value_of
+from collegium_accounting.mechanisms import ABSTAIN, IntArray, Mechanism, Unit, create
 from collegium_reproduction.continuous_noise import ContinuousNoise
 from collegium_reproduction.experiments.base import two_digits
 from collegium_reproduction.loss_distributions import loss_distribution_epsilon

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from collegium.data import Examples, load
-from collegium.privacy.mechanisms import IntArray
+from collegium_accounting.mechanisms import IntArray
 from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.ensembles import Ensemble
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium.privacy.accounting.grids import ThresholdTestLaw
-from collegium.privacy.accounting.papers import theorem_6
-from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism, SeededNoise, create
-from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
+from collegium_accounting.divergences.grids import ThresholdTestLaw
+from collegium_accounting.divergences.papers import theorem_6
+from collegium_accounting.mechanisms import ABSTAIN, IntArray, Mechanism, SeededNoise, create
+from collegium_accounting.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import DELTA, epsilons, independent_epsilons

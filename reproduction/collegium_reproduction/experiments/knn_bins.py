@@ -14,10 +14,10 @@ from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.data.features import Features, extract
 from collegium.data.task import Inputs
 from collegium.parties.teachers.splits import simulated_key
-from collegium.privacy.mechanisms import NEXT_STAGE, SeededNoise
-from collegium.privacy.mechanisms.knn import PrivateKNN
-from collegium.privacy.units import IntArray
 from collegium.protocol.question import PoolRange, Terms
+from collegium_accounting.mechanisms import NEXT_STAGE, SeededNoise
+from collegium_accounting.mechanisms.knn import PrivateKNN
+from collegium_accounting.units import IntArray
 from collegium_reproduction.exact_nearest import closest, exact_votes
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.figures import OURS

@@ -21,12 +21,12 @@ from collegium.data import DataSource, Examples, PoolStore, default_task
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.policy import DEFAULT_RECORD_RHO
 from collegium.parties.teachers.splits import simulated_key
-from collegium.privacy.mechanisms import ABSTAIN
-from collegium.privacy.mechanisms.individual_knn import IndividualKNN
-from collegium.privacy.mechanisms.knn import PrivateKNN
-from collegium.privacy.renyi import WIDE_ORDERS, Conversion
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
+from collegium_accounting.mechanisms import ABSTAIN
+from collegium_accounting.mechanisms.individual_knn import IndividualKNN
+from collegium_accounting.mechanisms.knn import PrivateKNN
+from collegium_accounting.renyi import WIDE_ORDERS, Conversion
 from collegium_reproduction.experiments.base import Setting, kept_or_measured, percent
 from collegium_reproduction.experiments.epsilons import DELTA, independent_epsilons, participation_epsilons
 from collegium_reproduction.screening import private_knn_curve

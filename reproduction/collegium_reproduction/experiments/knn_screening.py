@@ -14,10 +14,10 @@ import numpy as np
 
 from collegium.data import DataSource, default_task, load
 from collegium.data.features import Features, distances_squared, extract
-from collegium.privacy.accounting.grids import ThresholdTestLaw
-from collegium.privacy.accounting.independent import sampled_gaussian_curve
-from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
-from collegium.privacy.units import IntArray
+from collegium_accounting.divergences.grids import ThresholdTestLaw
+from collegium_accounting.divergences.independent import sampled_gaussian_curve
+from collegium_accounting.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
+from collegium_accounting.units import IntArray
 from collegium_reproduction.experiments.base import Setting, register, table
 from collegium_reproduction.experiments.figures import OTHERS, OURS, PAPERS
 from collegium_reproduction.screening import screening_curve

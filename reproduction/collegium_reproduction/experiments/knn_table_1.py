@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from collegium.data import load
-from collegium.privacy.mechanisms.knn import PrivateKNN
+from collegium_accounting.mechanisms.knn import PrivateKNN
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.knn_accounting import TABLE_1 as STATED
 from collegium_reproduction.experiments.knn_runs import (

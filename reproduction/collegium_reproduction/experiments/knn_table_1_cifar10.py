@@ -12,10 +12,10 @@ from collegium.coordinator.settings.run_config import load_public
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.features import Features, extract
 from collegium.parties.neighbours.search import Search
-from collegium.privacy.mechanisms import IntArray
-from collegium.privacy.mechanisms.individual_knn import IndividualKNN
-from collegium.privacy.mechanisms.knn import PrivateKNN
-from collegium.privacy.renyi import Conversion
+from collegium_accounting.mechanisms import IntArray
+from collegium_accounting.mechanisms.individual_knn import IndividualKNN
+from collegium_accounting.mechanisms.knn import PrivateKNN
+from collegium_accounting.renyi import Conversion
 from collegium_reproduction.exact_nearest import closest
 from collegium_reproduction.experiments.base import Setting, kept_or_measured, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.knn_accounting import TABLE_1 as STATED

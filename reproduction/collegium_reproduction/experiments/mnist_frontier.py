@@ -18,9 +18,9 @@ from collegium.coordinator.settings.run_config import RunConfig, load_public
 from collegium.data import Examples, PoolStore, load
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
-from collegium.privacy.mechanisms import Mechanism, SeededNoise, create
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
+from collegium_accounting.mechanisms import Mechanism, SeededNoise, create
 from collegium_reproduction.experiments.base import Setting, kept_or_measured, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.ensembles import MNIST, EnsembleVotes, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import epsilons, independent_epsilons, participation_epsilons

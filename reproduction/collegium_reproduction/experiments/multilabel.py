@@ -18,12 +18,12 @@ from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.data.features import Features, distances_squared, extract
 from collegium.data.task import Inputs
 from collegium.parties.teachers.splits import simulated_key
-from collegium.privacy.accounting.independent import sampled_gaussian_curve
-from collegium.privacy.mechanisms import IntArray, SeededNoise
-from collegium.privacy.mechanisms.multilabel_knn import MultiLabelKNN
-from collegium.privacy.multilabel import held_in, numbers_of
-from collegium.privacy.renyi import WIDE_ORDERS, Conversion, RenyiCurve
 from collegium.protocol.question import PoolRange, Terms
+from collegium_accounting.divergences.independent import sampled_gaussian_curve
+from collegium_accounting.mechanisms import IntArray, SeededNoise
+from collegium_accounting.mechanisms.multilabel_knn import MultiLabelKNN
+from collegium_accounting.multilabel import held_in, numbers_of
+from collegium_accounting.renyi import WIDE_ORDERS, Conversion, RenyiCurve
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.figures import OTHERS, OURS, PAPERS
 from collegium_reproduction.nearest.coordinator import nearest_edges_squared, shares_of_nearest

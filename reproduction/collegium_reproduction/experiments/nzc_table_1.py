@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium.privacy.mechanisms import IntArray, create
+from collegium_accounting.mechanisms import IntArray, create
 from collegium_reproduction.continuous_noise import ContinuousNoise
 from collegium_reproduction.experiments.base import Setting, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes

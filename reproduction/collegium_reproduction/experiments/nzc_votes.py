@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from collegium.privacy.mechanisms import ABSTAIN, IntArray, SeededNoise
-from collegium.privacy.renyi import WIDE_ORDERS
+from collegium_accounting.mechanisms import ABSTAIN, IntArray, SeededNoise
+from collegium_accounting.renyi import WIDE_ORDERS
 from collegium_reproduction.experiments.base import two_digits
 from collegium_reproduction.experiments.epsilons import DELTA, epsilons
 from collegium_reproduction.near_zero_cost import NearZeroCost

@@ -10,7 +10,7 @@ import numpy as np
 
 from collegium.data import DataSource, default_task, load
 from collegium.data.task import TableInputs
-from collegium.privacy.mechanisms import IntArray, Mechanism, create
+from collegium_accounting.mechanisms import IntArray, Mechanism, create
 from collegium_reproduction.continuous_noise import ContinuousNoise
 from collegium_reproduction.experiments.base import Setting, percent, register, table, two_digits
 from collegium_reproduction.experiments.epsilons import epsilons, independent_epsilons, shown

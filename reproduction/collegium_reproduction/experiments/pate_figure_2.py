@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from collegium.privacy.mechanisms import create
+from collegium_accounting.mechanisms import create
 from collegium_reproduction.experiments.base import Setting, percent, register, table
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import label_accuracy

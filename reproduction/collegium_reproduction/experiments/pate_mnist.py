@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import RunRecord, reached
-from collegium.privacy.mechanisms import create
 from collegium.settings import validate_config
 from collegium.simulations.cohort import PreparedRun, prepare_run
 from collegium.simulations.config import SimulationConfig, with_changes
 from collegium.simulations.simulate import simulate
+from collegium_accounting.mechanisms import create
 from collegium_reproduction.experiments.base import (
     Setting,
     mean_and_spread,

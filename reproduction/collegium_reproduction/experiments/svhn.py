@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from collegium.data import DataSource, default_task, load
-from collegium.privacy.mechanisms import Mechanism, SeededNoise, create
+from collegium_accounting.mechanisms import Mechanism, SeededNoise, create
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import Ensemble, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import epsilons

@@ -12,8 +12,8 @@ from sklearn.ensemble import RandomForestClassifier
 
 from collegium.data import Examples
 from collegium.data.task import TableInputs
-from collegium.privacy.mechanisms import IntArray
 from collegium.simulations.partitions import PartitionConfig, partition
+from collegium_accounting.mechanisms import IntArray
 from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.ensembles import keep_arrays
 

@@ -26,9 +26,9 @@ from collegium.coordinator.selection.pool_geometry import distances_of_pool
 from collegium.coordinator.settings.kinds import register
 from collegium.coordinator.settings.run_config import NeighboursConfig
 from collegium.limits import MAX_CLASSES, MAX_NEIGHBOUR_COUNT
-from collegium.privacy.multilabel import RESOLUTION
-from collegium.privacy.units import IntArray
 from collegium.protocol.question import PoolRange, Question, Terms
+from collegium_accounting.multilabel import RESOLUTION
+from collegium_accounting.units import IntArray
 from collegium_reproduction.nearest.question import CountNearest
 
 _REACH = 32.0

@@ -21,8 +21,8 @@ from collegium.data.task import Inputs
 from collegium.parties.kind import Asked, PartyKind, check_classes, register
 from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.parties.teachers.splits import derive_key
-from collegium.privacy.multilabel import clipped_votes, held_in
-from collegium.privacy.units import IntArray
+from collegium_accounting.multilabel import clipped_votes, held_in
+from collegium_accounting.units import IntArray
 from collegium_reproduction.nearest.question import CountNearest
 
 _NAME_BYTES = 16

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data.features import Features
 from collegium.data.values import require
-from collegium.privacy.mechanisms.base import AnsweredBy
-from collegium.privacy.multilabel import RESOLUTION
 from collegium.protocol.question import ONE_RECORD, Cost, PoolRange, Question, register
+from collegium_accounting.mechanisms.base import AnsweredBy
+from collegium_accounting.multilabel import RESOLUTION
 
 
 @register

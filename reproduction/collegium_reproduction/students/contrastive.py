@@ -28,8 +28,8 @@ from collegium.models.augmentation import TEACHER, augment
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import NetworkStudent
 from collegium.models.training import Learner, StepCallback, move_average, train
-from collegium.privacy.units import IntArray
 from collegium.settings import Frozen
+from collegium_accounting.units import IntArray
 
 _TOLERANCE = 1e-4
 _SURE = 0.8

@@ -16,9 +16,9 @@ from collegium.coordinator.statement import Statement
 from collegium.data.task import TeacherSettings
 from collegium.errors import QuorumNotReached, ReleaseLost
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import SumMode
-from collegium.privacy.units import IntArray
 from collegium.protocol.question import Question
+from collegium_accounting.mechanisms import SumMode
+from collegium_accounting.units import IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,8 @@ import numpy as np
 from collegium.coordinator.selection.queries import content_of
 from collegium.errors import QuorumNotReached, StorageError
 from collegium.models.arrays import load_arrays, save_arrays
-from collegium.privacy.units import IntArray
 from collegium.whole_files import exclusive, replacing, write_whole
+from collegium_accounting.units import IntArray
 
 _KIND = "released vector"
 

@@ -18,9 +18,9 @@ from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.task import TeacherSettings
 from collegium.models.kernel_student import NoisySums
 from collegium.models.students import Student
-from collegium.privacy.mechanisms import Mechanism
-from collegium.privacy.units import IntArray
 from collegium.protocol.question import PoolRange, Question
+from collegium_accounting.mechanisms import Mechanism
+from collegium_accounting.units import IntArray
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collegium.privacy.mechanisms import IntArray, Noise, SeededNoise, Stage, SystemNoise
-from collegium.privacy.mechanisms.gaussian_stage import GaussianStage
+from collegium_accounting.mechanisms import IntArray, Noise, SeededNoise, Stage, SystemNoise
+from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
 
 
 @dataclass(frozen=True)

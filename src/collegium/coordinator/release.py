@@ -20,7 +20,7 @@ from collegium.coordinator.asking import Asking, RunQuestion
 from collegium.coordinator.journal import Journal, Name, Released, Room
 from collegium.coordinator.noise import CoordinatorNoise, noise_on_entries
 from collegium.coordinator.statement import Slot, Statement
-from collegium.privacy.mechanisms import IntArray, Stage
+from collegium_accounting.mechanisms import IntArray, Stage
 
 
 class Rule(Protocol):

@@ -11,11 +11,11 @@ from itertools import combinations
 
 from collegium.errors import BudgetExceeded
 from collegium.limits import MAX_POOL_INPUTS
-from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
-from collegium.privacy.analysis.epsilons import Bound
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Mechanism, Stage, Unit
-from collegium.privacy.renyi import WIDE_ORDERS
+from collegium_accounting.analysis.epsilons import Bound
+from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
+from collegium_accounting.mechanisms import Mechanism, Stage, Unit
+from collegium_accounting.renyi import WIDE_ORDERS
 
 
 @dataclass(frozen=True)

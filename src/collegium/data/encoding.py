@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.errors import ColumnMissing, DataError
-from collegium.privacy.multilabel import numbers_of
+from collegium_accounting.multilabel import numbers_of
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "<na>", "nat", "null", "none"})
 """How files write that a value is missing, in lower case."""

@@ -39,7 +39,7 @@ from collegium.data.features import Features, distances_squared, extract, featur
 from collegium.data.task import Inputs
 from collegium.data.values import require
 from collegium.models.devices import resolve_device
-from collegium.privacy.mechanisms.class_sums import ONE
+from collegium_accounting.mechanisms.class_sums import ONE
 
 CONSTANT = ONE // 10
 """The last entry of every vector."""

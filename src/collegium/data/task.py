@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from collegium.limits import MAX_CLASSES, MAX_FEATURES
-from collegium.privacy.multilabel import MAX_LABELS
 from collegium.settings import Frozen
+from collegium_accounting.multilabel import MAX_LABELS
 
 EPOCH = date(1970, 1, 1)
 """A date counts as the number of days since this one."""

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from collegium.data.task import Task
 from collegium.errors import StorageError
 from collegium.models.arrays import load_arrays, save_arrays
-from collegium.privacy.units import IntArray
+from collegium_accounting.units import IntArray
 
 FOREST_FORMAT = "collegium-forest-1"
 

@@ -13,7 +13,7 @@ from collegium.data import features as plain
 from collegium.data.features import PROJECTION_ONE, Features
 from collegium.data.kernels import CONSTANT, FINER, KERNEL_ONE, REST, STEPS, TABLE, KernelMap
 from collegium.data.task import ImageInputs, Inputs
-from collegium.privacy.mechanisms.class_sums import ONE
+from collegium_accounting.mechanisms.class_sums import ONE
 
 _FLOAT, _INT64, _DOUBLE = 1, 7, 11
 _LARGEST = 2.0**15 - 1

@@ -39,8 +39,8 @@ from collegium.data.task import Task
 from collegium.errors import CollegiumError, StorageError
 from collegium.limits import MAX_LANDMARKS
 from collegium.models.arrays import load_arrays, save_arrays
-from collegium.privacy.mechanisms.class_sums import ONE, count_of_one
-from collegium.privacy.units import IntArray
+from collegium_accounting.mechanisms.class_sums import ONE, count_of_one
+from collegium_accounting.units import IntArray
 
 if TYPE_CHECKING:
     from collegium.models.networks import NetworkStudent

@@ -26,10 +26,10 @@ from collegium.privacy.ledger.chain import Head
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import EntryStore, connected
-from collegium.privacy.mechanisms import SumMode
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
-from collegium.privacy.units import IntArray
 from collegium.protocol.question import Terms
+from collegium_accounting.mechanisms import SumMode
+from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
+from collegium_accounting.units import IntArray
 
 FILE = "answer-book.sqlite"
 """The file in the party's folder. Its ledgers are the chains ``party`` and ``record``."""

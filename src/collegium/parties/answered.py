@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from collegium.errors import QueriesRefused
 from collegium.parties.answers import Answer
-from collegium.privacy.units import IntArray
+from collegium_accounting.units import IntArray
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS answered (subject BLOB NOT NULL, row BLOB NOT NULL, counts BLOB, "

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collegium.parties.policy import described
-from collegium.privacy.accounting.game.laws import Law
-from collegium.privacy.mechanisms import Mechanism
 from collegium.protocol.question import Question, keys
+from collegium_accounting.game.laws import Law
+from collegium_accounting.mechanisms import Mechanism
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,11 +28,11 @@ from collegium.parties.known_roster import KnownRoster
 from collegium.parties.policy import FEW_PARTIES, Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.kinds import OwnTeacher
-from collegium.privacy.mechanisms import mechanism_named
 from collegium.protocol.identities import Credentials
 from collegium.protocol.question import about_all_records
 from collegium.settings import Frozen, read_config, read_toml, validate_config
 from collegium.whole_files import make_private, remove_stale_temp_files
+from collegium_accounting.mechanisms import mechanism_named
 
 if TYPE_CHECKING:
     from collegium.data import Examples

@@ -8,13 +8,13 @@ from pydantic import TypeAdapter
 from collegium.data.task import Task
 from collegium.errors import StorageError
 from collegium.parties.policy import FEW_PARTIES, PolicyConfig
-from collegium.privacy.mechanisms import SumMode
 from collegium.protocol.codec import parse_json
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.roster import AnnouncedTerms, Roster
 from collegium.settings import filled, toml_value
 from collegium.whole_files import write_whole
+from collegium_accounting.mechanisms import SumMode
 
 CREDENTIALS, ROSTER, PARTY, POLICY = "credentials", "roster.json", "party.toml", "policy.toml"
 TASKS = "tasks.json"

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from collegium.data import PoolStore
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
-from collegium.privacy.units import IntArray
 from collegium.protocol.question import Question
+from collegium_accounting.units import IntArray
 
 
 class AnswerGate:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from collegium.clock import utc_now
 from collegium.errors import ProtocolViolation
 from collegium.parties.answer_book import AnswerBook
-from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
 from collegium.protocol.question import Question
 from collegium.protocol.replies import Prepared
@@ -26,6 +25,7 @@ from collegium.protocol.requests import Ask
 from collegium.protocol.secure_sum import SumSetup, accept_parameters
 from collegium.protocol.secure_sum.state import PartyState
 from collegium.protocol.v1 import secure_sum_pb2 as pb
+from collegium_accounting.units import IntArray
 
 MAX_PREPARED = 8
 """Rounds of which nothing left yet; the oldest makes room for another, as nothing was counted for it."""

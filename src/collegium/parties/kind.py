@@ -20,9 +20,9 @@ from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError, DataError
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.teachers.ensemble import TeacherEnsemble
-from collegium.privacy.units import IntArray
 from collegium.protocol.question import PoolRange, Question, import_all
 from collegium.protocol.requests import ShowReleased
+from collegium_accounting.units import IntArray
 
 ENTRY_POINT_GROUP = "collegium.party_kinds"
 

@@ -31,12 +31,12 @@ from collegium.parties.teachers.ensemble import EnsembleCache, TeacherEnsemble
 from collegium.parties.teachers.kinds import OwnTeacher, settings_here
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import KEY_BYTES, load_or_create_key
-from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.question import Question
 from collegium.protocol.replies import Counts, Description, Failure, Fitted, Prepared, ReplyBody
 from collegium.protocol.requests import Ask, Describe, Fit, HoldPool, SecureSumStep, ShowLedger, ShowReleased
 from collegium.version import __version__
+from collegium_accounting.units import IntArray
 
 _log = logging.getLogger(__name__)
 

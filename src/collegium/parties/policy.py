@@ -17,12 +17,12 @@ from collegium.errors import (
     NoiseRefused,
     PoolRefused,
 )
-from collegium.privacy.mechanisms import Mechanism, default_names
 from collegium.protocol.messages import Request
 from collegium.protocol.question import Question, own_kinds
 from collegium.protocol.requests import Ask, HoldPool, RequestBody
 from collegium.protocol.roster import Hex32
 from collegium.settings import Frozen, read_config
+from collegium_accounting.mechanisms import Mechanism, default_names
 
 DEFAULT_RECORD_RHO = 0.01
 """What one record may spend over all runs unless the institution's policy says otherwise (ε = 0.6 at δ = 1e-5)."""

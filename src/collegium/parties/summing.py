@@ -15,8 +15,6 @@ from collegium.parties.answer_book import AnswerBook
 from collegium.parties.gate import AnswerGate
 from collegium.parties.held_sums import HeldSum, HeldSums
 from collegium.parties.policy import described
-from collegium.privacy.noise.sources import source_of
-from collegium.privacy.units import IntArray
 from collegium.protocol.messages import Request
 from collegium.protocol.question import Question
 from collegium.protocol.replies import SecureSumAnswer
@@ -25,6 +23,8 @@ from collegium.protocol.secure_sum import PartySum, Phase, SumSetup, accept_para
 from collegium.protocol.secure_sum.errors import InsufficientPlan
 from collegium.protocol.secure_sum.messages import phase_of
 from collegium.protocol.v1 import secure_sum_pb2 as pb
+from collegium_accounting.noise.sources import source_of
+from collegium_accounting.units import IntArray
 
 
 @dataclass(frozen=True, eq=False)

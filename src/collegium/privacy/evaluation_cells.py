@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_CLASSES
-from collegium.privacy.renyi import FloatArray
-from collegium.privacy.units import IntArray
+from collegium_accounting.renyi import FloatArray
+from collegium_accounting.units import IntArray
 
 EDGES = (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
 """Where a bin of a probability ends; the end belongs to it."""

@@ -27,10 +27,10 @@ from collegium import limits
 from collegium.data.values import IDENTIFIER, SHA256, require
 from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation
 from collegium.extras import load_plugin
-from collegium.privacy.mechanisms.base import WHOLE_MECHANISM, AnsweredBy, Mechanism
-from collegium.privacy.mechanisms.registry import from_numbers
-from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.units import Adjacency, IntArray, Unit
+from collegium_accounting.mechanisms.base import WHOLE_MECHANISM, AnsweredBy, Mechanism
+from collegium_accounting.mechanisms.registry import from_numbers
+from collegium_accounting.noise.distributed import NoiseShare
+from collegium_accounting.units import Adjacency, IntArray, Unit
 
 ENTRY_POINT_GROUP = "collegium.questions"
 

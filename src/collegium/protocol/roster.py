@@ -15,11 +15,11 @@ from pydantic import Field, ValidationError
 from collegium.data.task import PARTY_NAME
 from collegium.errors import IdentityError
 from collegium.limits import MAX_PARTIES
-from collegium.privacy.mechanisms import mechanism_named
 from collegium.protocol.certificates import Subject, read_certificate, read_subject, verify_issued
 from collegium.protocol.question import about_all_records
 from collegium.settings import Frozen, first_mistake
 from collegium.whole_files import read_whole, replacing
+from collegium_accounting.mechanisms import mechanism_named
 
 Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PartyName = Annotated[str, Field(pattern=rf"^{PARTY_NAME.pattern}$")]

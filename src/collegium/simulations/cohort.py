@@ -23,12 +23,12 @@ from collegium.parties.teachers.fitting import fit_teachers, on_cuda
 from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 from collegium.parties.teachers.splits import load_or_create_key, simulated_key
-from collegium.privacy.multilabel import held_in
 from collegium.protocol.identities import create_identity, read_signing_key
 from collegium.protocol.roster import Roster
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.partitions import partition
 from collegium.whole_files import read_whole, replacing, storing
+from collegium_accounting.multilabel import held_in
 
 RECORDS = "records.npz"
 GROUP = "group"

@@ -32,12 +32,12 @@ from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.analysis.evaluation import Measures
-from collegium.privacy.mechanisms import ABSTAIN, IntArray, Mechanism
 from collegium.protocol.identities import create_identity, read_signing_key
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.settings import validate_config
+from collegium_accounting.mechanisms import ABSTAIN, IntArray, Mechanism
 
 if TYPE_CHECKING:
     from collegium.coordinator.students.published import PublishedStudent

@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import DataError, UnsupportedAccounting
-from collegium.privacy.accounting.game.laws import block_profile
-from collegium.privacy.accounting.game.profile import Profile
-from collegium.privacy.analysis.attack import Histogram, histograms, neighbours, outcomes
-from collegium.privacy.analysis.audit import clopper_pearson
-from collegium.privacy.analysis.epsilons import planned_charges, rounds_of
-from collegium.privacy.mechanisms.base import ABSTAIN, Mechanism
-from collegium.privacy.mechanisms.registry import create, known_names
-from collegium.privacy.noise.sources import SeededNoise, SystemNoise
-from collegium.privacy.renyi import RenyiCurve
-from collegium.privacy.units import Adjacency, IntArray, Unit
 from collegium.testing.promises import promise, refuses
+from collegium_accounting.analysis.attack import Histogram, histograms, neighbours, outcomes
+from collegium_accounting.analysis.audit import clopper_pearson
+from collegium_accounting.analysis.epsilons import planned_charges, rounds_of
+from collegium_accounting.game.laws import block_profile
+from collegium_accounting.game.profile import Profile
+from collegium_accounting.mechanisms.base import ABSTAIN, Mechanism
+from collegium_accounting.mechanisms.registry import create, known_names
+from collegium_accounting.noise.sources import SeededNoise, SystemNoise
+from collegium_accounting.renyi import RenyiCurve
+from collegium_accounting.units import Adjacency, IntArray, Unit
 
 DELTAS = (0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
 """The stated law is tested at the ε of each δ, and at ε = 0."""

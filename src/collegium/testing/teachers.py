@@ -24,7 +24,6 @@ from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import assign_teachers
-from collegium.privacy.units import IntArray
 from collegium.testing.promises import (
     check_file,
     class_numbers,
@@ -33,6 +32,7 @@ from collegium.testing.promises import (
     promise,
     refuses,
 )
+from collegium_accounting.units import IntArray
 
 _TEACHERS = 3
 _RECORDS = 240

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from benchmarks.chaos.__main__ import one_run, summary, table
 from benchmarks.chaos.consortium import epsilon_of, needed_of
 from benchmarks.chaos.faults import EDITS, MIX, Fault, Kind, faults
@@ -25,10 +24,11 @@ from benchmarks.chaos.judging import (
 )
 from benchmarks.chaos.outcome import Outcome, is_typed_error
 from benchmarks.chaos.stop_conditions import DECK, StopCondition, stop_conditions
-from collegium.privacy.accounting.game.laws import VectorLaw
+
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve
+from collegium_accounting.game.laws import VectorLaw
+from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
 
 NAMES = ("party-1", "party-2", "party-3")
 AT_MOST, AT_LEAST = 14, 6

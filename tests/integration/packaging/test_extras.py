@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.hidden_packages import environment_without
+from hidden_packages import environment_without
 
 from collegium.errors import QuorumNotReached
 from collegium.extras import EXTRA_OF

@@ -17,7 +17,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 SUITES = """
 from collegium import testing
-from collegium.privacy.mechanisms import create
+from collegium_accounting.mechanisms import create
 testing.check_mechanism(create("gnmax-unless-unsure", sigma=3.0))
 testing.check_teacher("nearest-centroid")
 testing.check_student("ridge")
@@ -29,7 +29,7 @@ CONSORTIUM = """
 import sys
 import collegium as cg
 from collegium.data import DataSource, default_task, load
-from collegium.privacy.mechanisms import create
+from collegium_accounting.mechanisms import create
 
 mechanisms, teachers = sys.argv[1].split(","), sys.argv[2].split(",")
 task = default_task("rings")

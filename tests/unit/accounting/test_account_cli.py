@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from collegium.cli import main
-from collegium.privacy.accounting.exact import exact_divergences
-from collegium.privacy.accounting.grids import NoiseLaw
-from collegium.privacy.accounting.papers import theorem_3
-from collegium.privacy.mechanisms import known_names, mechanism_named
-from collegium.privacy.mechanisms.parameters import fields_of
-from collegium.privacy.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
+from collegium_accounting.divergences.exact import exact_divergences
+from collegium_accounting.divergences.grids import NoiseLaw
+from collegium_accounting.divergences.papers import theorem_3
+from collegium_accounting.mechanisms import known_names, mechanism_named
+from collegium_accounting.mechanisms.parameters import fields_of
+from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
 
 VOTES = np.random.default_rng(1).multinomial(250, [0.8, 0.1, 0.05, 0.05], 50)
 CLASSIC = ("--bound", "classic")

@@ -9,7 +9,7 @@ from collegium.coordinator import students
 from collegium.data.loading import loading
 from collegium.errors import ConfigurationError
 from collegium.models import networks
-from collegium.privacy.mechanisms import registry
+from collegium_accounting.mechanisms import registry
 
 LOOK_UPS: dict[str, tuple[object, str, Callable[[], object]]] = {
     "mechanism": (registry, registry.ENTRY_POINT_GROUP, lambda: registry.mechanism_named("broken")),

@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from collegium.privacy.accounting.game.laws import Law, VectorLaw
-from collegium.privacy.mechanisms import IntArray, Mechanism, Noise, SeededNoise, Unit, create, register, registry
-from collegium.privacy.mechanisms.gnmax import GaussianRelease, GNMax
-from collegium.privacy.renyi import RenyiCurve
 from collegium.testing import check_mechanism
 from collegium.testing.mechanisms import Sums
+from collegium_accounting.game.laws import Law, VectorLaw
+from collegium_accounting.mechanisms import IntArray, Mechanism, Noise, SeededNoise, Unit, create, register, registry
+from collegium_accounting.mechanisms.gnmax import GaussianRelease, GNMax
+from collegium_accounting.renyi import RenyiCurve
 
 OURS = {
     "lnmax": ({"gamma": 0.5}, {}),

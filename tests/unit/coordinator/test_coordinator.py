@@ -24,11 +24,11 @@ from collegium.errors import (
     QuorumNotReached,
     StorageError,
 )
-from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.replies import Counts, Failure, Fitted
 from collegium.protocol.requests import Ask, Describe, Fit
+from collegium_accounting.game.laws import block_epsilon
 
 Run = Callable[..., dict[str, Any]]
 

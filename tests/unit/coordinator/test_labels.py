@@ -17,12 +17,12 @@ from collegium.coordinator.kinds.labels import mark
 from collegium.coordinator.noise import CoordinatorNoise
 from collegium.coordinator.statement import Slot, law_of
 from collegium.errors import ConfigurationError
-from collegium.privacy.accounting.game.laws import VectorLaw, block_epsilon
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.privacy.mechanisms import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, Unit, create
-from collegium.privacy.renyi import RenyiCurve, gaussian_curve
+from collegium_accounting.game.laws import VectorLaw, block_epsilon
+from collegium_accounting.mechanisms import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, Unit, create
+from collegium_accounting.renyi import RenyiCurve, gaussian_curve
 
 KEYS = [f"q{n}" for n in range(10)]
 COUNTS = np.array([[10, 0] if n % 2 else [5, 5] for n in range(10)], dtype=np.int64)

@@ -19,9 +19,9 @@ from collegium import cli
 from collegium.coordinator.report.page import render, templates, ticks
 from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import read_run
-from collegium.privacy.analysis.epsilons import Epsilons
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask
+from collegium_accounting.analysis.epsilons import Epsilons
 
 Run = Callable[..., dict[str, Any]]
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.accounting.game.laws import VectorLaw
 from collegium.privacy.evaluation_cells import BINS, EDGES, Layout, other_classes
-from collegium.privacy.mechanisms import Adjacency, SeededNoise, Unit
-from collegium.privacy.mechanisms import record_counts as counts_file
-from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts, counts_of, noisy, weights_of
-from collegium.privacy.renyi import WIDE_ORDERS
+from collegium_accounting.game.laws import VectorLaw
+from collegium_accounting.mechanisms import Adjacency, SeededNoise, Unit
+from collegium_accounting.mechanisms import record_counts as counts_file
+from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts, counts_of, noisy, weights_of
+from collegium_accounting.renyi import WIDE_ORDERS
 
 
 def drawn(records: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

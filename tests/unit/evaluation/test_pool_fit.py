@@ -23,10 +23,10 @@ from collegium.parties.party import Party, unrestricted
 from collegium.privacy.analysis.pool_fit import LEVEL, PoolFit, pool_fit
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Adjacency, Unit
-from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.question import Terms
+from collegium_accounting.mechanisms import Adjacency, Unit
+from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts
 
 INPUTS: Inputs = VectorInputs(size=2)
 SPEC = CoverageSpec(Features("raw"), (0, 1, 2), (0, 0, 1), (1024**2, 4 * 1024**2))

@@ -42,21 +42,21 @@ from collegium.parties.kind import Institution
 from collegium.parties.kinds.evaluation import Evaluation, kept_evaluation
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.policy import DEFAULT_RECORD_RHO, Policy, PolicyConfig, described
-from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profile
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Adjacency, Unit
-from collegium.privacy.mechanisms.class_sums import ONE as SUMS_ONE
-from collegium.privacy.mechanisms.class_sums import ClassSums
-from collegium.privacy.mechanisms.record_counts import ONE, RecordCounts
-from collegium.privacy.noise.distributed import NoiseShare
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.question import Terms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import ShowReleased
 from collegium.protocol.roster import AnnouncedTerms
+from collegium_accounting.game.gaussian import gaussian_mechanism_profile
+from collegium_accounting.mechanisms import Adjacency, Unit
+from collegium_accounting.mechanisms.class_sums import ONE as SUMS_ONE
+from collegium_accounting.mechanisms.class_sums import ClassSums
+from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts
+from collegium_accounting.noise.distributed import NoiseShare
 
 X, Y = shuffle(*load_breast_cancer(return_X_y=True), random_state=0)
 TASK: Task = cg.task_of(X[:100], classes=["malignant", "benign"])

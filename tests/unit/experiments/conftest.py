@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from collegium.errors import UnsupportedAccounting
-from collegium.privacy.accounting.game import laws
-from collegium.privacy.analysis import epsilons
+from collegium_accounting.analysis import epsilons
+from collegium_accounting.game import laws
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from collegium_reproduction.experiments.knn_screening import (
 )
 from collegium_reproduction.screening import screening_curve
 
-from collegium.privacy.renyi import Conversion
+from collegium_accounting.renyi import Conversion
 
 MNIST, SVHN, CIFAR = TABLE_1
 

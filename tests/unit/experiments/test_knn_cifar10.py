@@ -14,8 +14,8 @@ from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.knn_runs import NearestPlan
 from PIL import Image
 
-from collegium.privacy.mechanisms.individual_knn import IndividualKNN
-from collegium.privacy.mechanisms.knn import PrivateKNN
+from collegium_accounting.mechanisms.individual_knn import IndividualKNN
+from collegium_accounting.mechanisms.knn import PrivateKNN
 
 TRAIN, TEST, PUBLIC = 120, 80, 50
 

@@ -15,9 +15,9 @@ from collegium_reproduction.experiments.knn_table_2 import PLAN, KnnTable2
 from collegium_reproduction.nearest.coordinator import NearestRecords
 
 from collegium.data import DataSource, Examples, default_task, load
-from collegium.privacy.accounting.game.laws import block_epsilon
-from collegium.privacy.mechanisms import Adjacency, Unit
-from collegium.privacy.mechanisms.knn import PrivateKNN
+from collegium_accounting.game.laws import block_epsilon
+from collegium_accounting.mechanisms import Adjacency, Unit
+from collegium_accounting.mechanisms.knn import PrivateKNN
 
 TASK = default_task("digits")
 DIGITS: dict[str, Any] = {

@@ -25,10 +25,10 @@ from collegium_reproduction.nearest.party import SampledRecords
 from collegium.data import Examples
 from collegium.data.features import Features
 from collegium.data.task import ImageInputs
-from collegium.privacy.mechanisms import SeededNoise
-from collegium.privacy.mechanisms.multilabel_knn import MultiLabelKNN
-from collegium.privacy.multilabel import RESOLUTION
-from collegium.privacy.renyi import WIDE_ORDERS
+from collegium_accounting.mechanisms import SeededNoise
+from collegium_accounting.mechanisms.multilabel_knn import MultiLabelKNN
+from collegium_accounting.multilabel import RESOLUTION
+from collegium_accounting.renyi import WIDE_ORDERS
 
 SMALL = ImageInputs(height=8, width=8)
 

@@ -10,8 +10,8 @@ from collegium_reproduction.experiments import svhn
 from collegium_reproduction.experiments.base import Setting
 from scipy.io import savemat
 
-from collegium.privacy.mechanisms import create
-from collegium.privacy.mechanisms.knn import PrivateKNN
+from collegium_accounting.mechanisms import create
+from collegium_accounting.mechanisms.knn import PrivateKNN
 
 TRAIN, TEST, POOL = 200, 100, 60
 

@@ -11,12 +11,12 @@ from collegium_reproduction.teacher_votes import teacher_votes, vote_figures
 from support.runs import FORESTS, InProcess, histograms, tiny
 
 from collegium.coordinator.rounds.rounds import OnReply
-from collegium.privacy.analysis.epsilons import secret_epsilons
-from collegium.privacy.mechanisms import create
 from collegium.protocol.replies import Counts, ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.simulations.cohort import PreparedRun, prepare_run
 from collegium.simulations.simulate import coordinator_of
+from collegium_accounting.analysis.epsilons import secret_epsilons
+from collegium_accounting.mechanisms import create
 
 
 class Overheard(InProcess):

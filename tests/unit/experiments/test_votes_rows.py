@@ -27,7 +27,7 @@ from collegium_reproduction.experiments.pate_figure_5 import PateFigure5
 from collegium_reproduction.experiments.pate_noisy_labels import PateNoisyLabels
 
 from collegium.data import DataSource, default_task
-from collegium.privacy.mechanisms import create
+from collegium_accounting.mechanisms import create
 
 TINY = Ensemble(
     default_task("digits"),

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 import collegium as cg
 from collegium import errors, testing
-from collegium.privacy.mechanisms.base import Mechanism
-from collegium.privacy.mechanisms.parameters import fields_of
+from collegium_accounting.mechanisms.base import Mechanism
+from collegium_accounting.mechanisms.parameters import fields_of
 
 SHAPE = re.compile(r"\[[^\]]*\w[^\]]*\]")
 UNITS = {"sigma": "votes", "gamma": "vote", "sigma1": "votes", "sigma2": "votes", "threshold": "votes"}

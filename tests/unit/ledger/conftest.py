@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.privacy.accounting.game.laws import VectorLaw
 from collegium.privacy.ledger.entry import Block, Terms
 from collegium.privacy.ledger.ledger import Ledger
+from collegium_accounting.game.laws import VectorLaw
 
 OpenLedger = Callable[..., Ledger]
 ONE = VectorLaw(2**0.5 / 40.0)

@@ -12,15 +12,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.errors import LedgerCorrupt
-from collegium.privacy.accounting.game.laws import VectorLaw
-from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.ledger import checkpoint, ledger
 from collegium.privacy.ledger.chain import Chain
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import EntryStore
 from collegium.privacy.ledger.verifier import verify
-from collegium.privacy.units import Adjacency
+from collegium_accounting.game.laws import VectorLaw
+from collegium_accounting.game.winner import RoundLaw
+from collegium_accounting.units import Adjacency
 
 OpenLedger = Callable[..., Ledger]
 Start = Callable[[], tuple[list[int], dict[str, Any]]]

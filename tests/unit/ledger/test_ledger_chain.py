@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from unit.ledger.conftest import ONE
 
 from collegium.errors import ConfigurationError, LedgerCorrupt
-from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw
-from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.ledger.chain import Chain, Head, Row, sign
 from collegium.privacy.ledger.entry import Block, Charge, Content, Release, Settings, Terms, decode, encode
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import EntryStore
 from collegium.privacy.ledger.verifier import Verified, verify
+from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw
+from collegium_accounting.game.winner import RoundLaw
 
 OpenLedger = Callable[..., Ledger]
 LATER = "2100-01-01T00:00:00+00:00"

@@ -15,14 +15,14 @@ from unit.ledger.conftest import ONE
 
 from collegium.cli import main
 from collegium.coordinator.cli import ledger_cli
-from collegium.privacy.accounting.game.laws import Law, block_epsilon
-from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.ledger.chain import Head, followed
 from collegium.privacy.ledger.entry import Block
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.spending import Spending
 from collegium.privacy.ledger.verifier import Verified, verify
-from collegium.privacy.units import Adjacency
+from collegium_accounting.game.laws import Law, block_epsilon
+from collegium_accounting.game.winner import RoundLaw
+from collegium_accounting.units import Adjacency
 
 OpenLedger = Callable[..., Ledger]
 

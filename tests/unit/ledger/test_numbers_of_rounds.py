@@ -6,17 +6,17 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import brute_force
 import numpy as np
 import pytest
 
 from collegium.errors import BudgetExceeded
-from collegium.privacy.accounting.game.laws import Law, VectorLaw, block_epsilon, block_profile
-from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.spending import Spending
 from collegium.privacy.ledger.verifier import verify
-from collegium.privacy.units import Adjacency
-from tests.unit.accounting_game import brute_force
+from collegium_accounting.game.laws import Law, VectorLaw, block_epsilon, block_profile
+from collegium_accounting.game.winner import RoundLaw
+from collegium_accounting.units import Adjacency
 
 OpenLedger = Callable[..., Ledger]
 LABEL = RoundLaw("discrete-gaussian", 20.0, Adjacency.REPLACE, classes=2)

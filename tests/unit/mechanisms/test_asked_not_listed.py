@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collegium.privacy.mechanisms import known_names, mechanism_named
+from collegium_accounting.mechanisms import known_names, mechanism_named
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "src" / "collegium"
@@ -70,8 +70,8 @@ def test_no_module_outside_a_mechanisms_own_file_branches_on_mechanisms() -> Non
 @pytest.mark.parametrize(
     "planted",
     [
-        "from collegium.privacy.mechanisms.gnmax import GNMax",
-        "import collegium.privacy.mechanisms.lnmax",
+        "from collegium_accounting.mechanisms.gnmax import GNMax",
+        "import collegium_accounting.mechanisms.lnmax",
         "if isinstance(mechanism, ConfidentGNMax): pass",
         "if isinstance(mechanism, (int, gnmax.GNMax)): pass",
         "if mechanism.name == 'lnmax': pass",

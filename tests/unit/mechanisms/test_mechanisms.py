@@ -10,8 +10,8 @@ import pytest
 from collegium_reproduction.propose_test_release import votes_to_change
 
 from collegium.errors import ConfigurationError, DataError, UnsupportedAccounting
-from collegium.privacy.accounting.game.winner import RoundLaw
-from collegium.privacy.mechanisms import (
+from collegium_accounting.game.winner import RoundLaw
+from collegium_accounting.mechanisms import (
     ABSTAIN,
     NEXT_STAGE,
     Adjacency,
@@ -25,9 +25,9 @@ from collegium.privacy.mechanisms import (
     mechanism_named,
     register,
 )
-from collegium.privacy.multilabel import RESOLUTION, clipped_votes
-from collegium.privacy.renyi import WIDE_ORDERS
-from collegium.privacy.units import checked_counts, winners
+from collegium_accounting.multilabel import RESOLUTION, clipped_votes
+from collegium_accounting.renyi import WIDE_ORDERS
+from collegium_accounting.units import checked_counts, winners
 
 PARAMETERS = {
     "lnmax": {"gamma": 0.05},

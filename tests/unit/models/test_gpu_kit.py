@@ -13,9 +13,8 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from support.hidden_packages import environment_without
-
 from benchmarks.gpu.pack import NEEDED, pack
+from hidden_packages import environment_without
 
 WITH_PYTORCH = {"filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "numpy", "pillow", "setuptools"}
 WITH_PYTORCH |= {"sympy", "torch", "torchvision", "typing-extensions"}

@@ -28,15 +28,15 @@ from collegium.errors import ConfigurationError, DataError
 from collegium.models.students import read_student
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.teachers.splits import simulated_key
-from collegium.privacy.accounting.independent import sampled_gaussian_curve
-from collegium.privacy.mechanisms import create
-from collegium.privacy.multilabel import held_in, numbers_of, swap_l2
-from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.messages import Request
 from collegium.protocol.question import PoolRange, Question
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, Fit, SecureSumStep
 from collegium.simulations.local import InProcessParties
+from collegium_accounting.divergences.independent import sampled_gaussian_curve
+from collegium_accounting.mechanisms import create
+from collegium_accounting.multilabel import held_in, numbers_of, swap_l2
+from collegium_accounting.renyi import WIDE_ORDERS
 
 pytestmark = pytest.mark.slow
 

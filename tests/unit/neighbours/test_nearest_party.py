@@ -31,14 +31,14 @@ from collegium.parties.answers import Answer
 from collegium.parties.neighbours import search as search_module
 from collegium.parties.neighbours.search import Search
 from collegium.parties.policy import Policy, PolicyConfig, described
-from collegium.privacy.accounting.game.laws import RenyiLaw
-from collegium.privacy.accounting.independent import sampled_gaussian_curve
-from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.kinds.near_records import weight_units
 from collegium.protocol.messages import Request
 from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Counts, Failure
 from collegium.protocol.requests import Ask
+from collegium_accounting.divergences.independent import sampled_gaussian_curve
+from collegium_accounting.game.laws import RenyiLaw
+from collegium_accounting.renyi import WIDE_ORDERS
 
 DIGITS = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
 PARAMETERS = {"k": 30.0, "classes": RECORDS, "threshold": 20.0, "sampling_rate": 0.4, "sigma1": 9.0, "sigma2": 4.0}

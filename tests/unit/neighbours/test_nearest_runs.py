@@ -32,12 +32,12 @@ from collegium.parties.party import Party
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import create
 from collegium.protocol.messages import Request
 from collegium.protocol.question import PoolRange, encode
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.simulations.local import InProcessParties
+from collegium_accounting.mechanisms import create
 
 pytestmark = pytest.mark.slow
 

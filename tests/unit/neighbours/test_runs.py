@@ -29,16 +29,16 @@ from collegium.errors import (
     UnsupportedAccounting,
 )
 from collegium.parties import summing
-from collegium.privacy.accounting.game.laws import VectorLaw, block_epsilon
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Adjacency, Mechanism, Unit, create
-from collegium.privacy.mechanisms.individual_knn import IndividualKNN
-from collegium.privacy.renyi import WIDE_ORDERS
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.messages import Request
 from collegium.protocol.requests import Ask
 from collegium.protocol.secure_sum import plan_graph
 from collegium.simulations.local import InProcessParties
+from collegium_accounting.game.laws import VectorLaw, block_epsilon
+from collegium_accounting.mechanisms import Adjacency, Mechanism, Unit, create
+from collegium_accounting.mechanisms.individual_knn import IndividualKNN
+from collegium_accounting.renyi import WIDE_ORDERS
 
 pytestmark = pytest.mark.slow
 

@@ -170,7 +170,7 @@ def test_what_a_page_names_exists(page: Path) -> None:
         "`test_no_such_*`",
         "`privacy/no_such_file.py`",
         "`src/collegium/no_such_folder/`",
-        "`privacy.mechanisms.gnmax.NoSuchMax`",
+        "`mechanisms.gnmax.NoSuchMax`",
         "`collegium.no_such_module`",
         "`NoSuchClass`",
         "`GNMax.no_such_method`",
@@ -181,5 +181,5 @@ def test_a_name_that_does_not_exist_would_be_found(planted: str) -> None:
 
 
 def test_names_that_exist_are_taken_as_they_stand() -> None:
-    named = "`GNMax`, `privacy.mechanisms.gnmax.GNMax`, `errors.py`, `src/collegium/parties/`, `PoolChunk`"
+    named = "`GNMax`, `mechanisms.gnmax.GNMax`, `errors.py`, `src/collegium/parties/`, `PoolChunk`"
     assert missing(named) == []

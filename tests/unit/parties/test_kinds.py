@@ -18,13 +18,13 @@ from collegium.parties.answer_book import AnswerBook
 from collegium.parties.kind import Asked, PartyKind, party_kinds
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.privacy.mechanisms.base import AnsweredBy
-from collegium.privacy.units import Adjacency, IntArray, Unit
 from collegium.protocol import question as question_module
 from collegium.protocol.messages import Request
 from collegium.protocol.question import TURNED, Cost, PoolRange, Question, Terms, load_kinds, own_kinds, register
 from collegium.protocol.replies import Counts, Failure, Prepared
 from collegium.protocol.requests import Ask
+from collegium_accounting.mechanisms.base import AnsweredBy
+from collegium_accounting.units import Adjacency, IntArray, Unit
 
 MakeParty = Callable[..., Party]
 HIGH = 5

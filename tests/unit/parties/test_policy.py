@@ -18,17 +18,17 @@ from collegium.parties.answers import Answer
 from collegium.parties.enrolment import not_agreed_to
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig, described
-from collegium.privacy.accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
 from collegium.privacy.ledger.verifier import verify
-from collegium.privacy.mechanisms import Adjacency, RecordBudget, Unit, create
-from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
-from collegium.privacy.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
 from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, Describe
 from collegium.protocol.roster import AnnouncedCounts, AnnouncedTerms
+from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
+from collegium_accounting.mechanisms import Adjacency, RecordBudget, Unit, create
+from collegium_accounting.noise.distributed import NoiseShare, closeness_to_one_gaussian
+from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
 
 POOL = "ab" * 32
 

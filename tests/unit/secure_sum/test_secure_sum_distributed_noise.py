@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 import pytest
-
 from benchmarks.local_sums import local_round, run_sum
+
 from collegium.errors import ConfigurationError
-from collegium.privacy.noise.distributed import NoiseShare, closeness_to_one_gaussian
-from collegium.privacy.noise.sources import SystemNoise
 from collegium.protocol.secure_sum import CoordinatorSum, PartySum, SumSetup, plan_graph
 from collegium.protocol.secure_sum.errors import WrongLength
+from collegium_accounting.noise.distributed import NoiseShare, closeness_to_one_gaussian
+from collegium_accounting.noise.sources import SystemNoise
 
 
 def discrete_gaussian(sigma: float, reach: int) -> np.ndarray:

@@ -18,13 +18,13 @@ from collegium.errors import CollegiumError
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.parties.policy import PolicyConfig
-from collegium.privacy.units import IntArray
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, PartySum
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
 from collegium.protocol.secure_sum.plan import holders_of
 from collegium.protocol.secure_sum.setup import SumSetup
+from collegium_accounting.units import IntArray
 
 PARTIES, QUORUM = 12, 8
 SPARSE = GraphPlan(PARTIES, 3, 2, 1, PARTIES - QUORUM, 40, 0.0, 0.0, QUORUM)

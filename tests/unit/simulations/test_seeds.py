@@ -14,13 +14,13 @@ from collegium.coordinator.run.run_record import NOT_PRIVATE, RunRecord
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.noise.sources import source_of
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
 from collegium.settings import validate_config
 from collegium.simulations.cohort import prepare_run
 from collegium.simulations.launcher import write_party_config
+from collegium_accounting.noise.distributed import NoiseShare
+from collegium_accounting.noise.sources import source_of
 
 COUNTED: dict[str, Any] = {"evaluation": {"share": 0.2}, "pool_check": {"share": 0.2}}
 

@@ -22,16 +22,16 @@ from collegium.errors import ConfigurationError, ProtocolViolation
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.privacy.accounting.game.laws import block_epsilon
-from collegium.privacy.mechanisms.class_sums import ONE, ClassSums, bound_squared, count_of_one
-from collegium.privacy.mechanisms.record_counts import RecordCounts
-from collegium.privacy.noise.distributed import NoiseShare
-from collegium.privacy.units import Adjacency, Unit
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.messages import Request
 from collegium.protocol.question import Terms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask
+from collegium_accounting.game.laws import block_epsilon
+from collegium_accounting.mechanisms.class_sums import ONE, ClassSums, bound_squared, count_of_one
+from collegium_accounting.mechanisms.record_counts import RecordCounts
+from collegium_accounting.noise.distributed import NoiseShare
+from collegium_accounting.units import Adjacency, Unit
 
 BOUND_SQUARED = bound_squared(3)
 STEPS = itertools.product((0.0, 0.5, 1.0), (0.0, 1.0), (0.0,), (0.0, 1.0), (0.0, 1.0), (0.0,))

@@ -18,7 +18,7 @@ from collegium.models.kernel_student import (
     threshold,
 )
 from collegium.parties.kinds.class_sums import RecordsOfClasses
-from collegium.privacy.mechanisms.class_sums import bound_squared
+from collegium_accounting.mechanisms.class_sums import bound_squared
 
 SCORES = np.random.default_rng(3).normal(size=(400, 3))
 PRIOR = np.array([0.5, 0.3, 0.2])

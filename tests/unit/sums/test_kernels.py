@@ -12,7 +12,7 @@ from collegium.data.features import Features, extract
 from collegium.data.kernels import CONSTANT, RIDGES, KernelMap, KernelSpec, of_length
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation
-from collegium.privacy.mechanisms.class_sums import ONE
+from collegium_accounting.mechanisms.class_sums import ONE
 
 COLUMNS = 6
 TABLE = TableInputs(columns=tuple(NumberColumn(name=f"c{number}", low=0, high=1) for number in range(COLUMNS)))

@@ -16,7 +16,7 @@ from collegium.errors import DataError
 from collegium.models import network_features
 from collegium.models.networks import build_network, network_bytes, network_inputs
 from collegium.parties.kinds.class_sums import RecordsOfClasses
-from collegium.privacy.mechanisms.class_sums import bound_squared
+from collegium_accounting.mechanisms.class_sums import bound_squared
 
 TASK = Task(classes=("a", "b", "c"), inputs=ImageInputs(height=8, width=8))
 POOL = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 1), dtype=np.uint8)

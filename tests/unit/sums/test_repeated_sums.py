@@ -13,9 +13,9 @@ from collegium.data.features import Features
 from collegium.errors import QuorumNotReached
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.privacy.mechanisms.record_counts import RecordCounts
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.question import Terms
+from collegium_accounting.mechanisms.record_counts import RecordCounts
 
 LIMITS = PolicyConfig(minimum_noise_sums=2.0, queries=10)
 NEAR = replace(SPEC, bandwidth_squared=SPEC.bandwidth_squared + 1)

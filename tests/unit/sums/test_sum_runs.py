@@ -18,13 +18,13 @@ from collegium.errors import BudgetExceeded, QuorumNotReached, StorageError
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
 from collegium.parties.policy import PolicyConfig
-from collegium.privacy.accounting.game.laws import block_epsilon
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms.class_sums import ClassSums
 from collegium.protocol.requests import Ask
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
+from collegium_accounting.game.laws import block_epsilon
+from collegium_accounting.mechanisms.class_sums import ClassSums
 
 TASK = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")

@@ -25,9 +25,9 @@ from collegium.parties.answer_book import AnswerBook
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.privacy.mechanisms.class_sums import ClassSums
 from collegium.protocol.question import Terms
 from collegium.simulations.local import LocalParties
+from collegium_accounting.mechanisms.class_sums import ClassSums
 
 SETTINGS: dict[str, Any] = {
     "budget": {"epsilon": 15.0},

@@ -4,8 +4,8 @@ import numpy as np
 
 from collegium.errors import DataError
 from collegium.parties.kind import Asked, PartyKind, check_classes, register
-from collegium.privacy.mechanisms.record_counts import counts_of, weights_of
-from collegium.privacy.units import IntArray
+from collegium_accounting.mechanisms.record_counts import counts_of, weights_of
+from collegium_accounting.units import IntArray
 from table_one.question import TableOne, values_of
 
 

@@ -6,8 +6,8 @@ from collegium.coordinator.kinds.record_counts import OtherCounts
 from collegium.coordinator.run.run_record import Table
 from collegium.coordinator.settings.kinds import register_counts
 from collegium.coordinator.settings.run_config import CountsConfig
-from collegium.privacy.renyi import FloatArray
 from collegium.protocol.question import Terms
+from collegium_accounting.renyi import FloatArray
 from table_one.question import TableOne, values_of
 
 

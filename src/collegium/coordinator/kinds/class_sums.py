@@ -22,11 +22,11 @@ from collegium.coordinator.settings.kinds import register
 from collegium.data.kernels import KernelSpec
 from collegium.errors import DataError, StorageError
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums
-from collegium.privacy.mechanisms import Mechanism, SumMode
-from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.question import PoolRange, Terms
 from collegium.whole_files import read_whole, write_whole
+from collegium_accounting.mechanisms import Mechanism, SumMode
+from collegium_accounting.mechanisms.base import WHOLE_MECHANISM
 
 
 @register

@@ -9,9 +9,9 @@ from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.rounds import ask_each
 from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.evaluation_cells import Layout
-from collegium.privacy.mechanisms.record_counts import ONE
 from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.requests import ShowReleased
+from collegium_accounting.mechanisms.record_counts import ONE
 
 
 class PrivateEvaluation(RecordCounting):

@@ -21,9 +21,9 @@ from collegium.coordinator.selection.queries import content_of, study_of
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import BudgetExceeded, LabelConflict
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import NEXT_STAGE, IntArray, Stage
-from collegium.privacy.mechanisms.base import WHOLE_MECHANISM
 from collegium.protocol.question import PoolRange
+from collegium_accounting.mechanisms import NEXT_STAGE, IntArray, Stage
+from collegium_accounting.mechanisms.base import WHOLE_MECHANISM
 
 _PASSED = 0
 """What the ledger holds, under a stage's own key, for a query that went on to the next stage."""

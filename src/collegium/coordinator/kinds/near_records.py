@@ -15,9 +15,9 @@ from collegium.data.features import Features, dimensions, extract
 from collegium.data.task import Inputs
 from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.models.students import Student
-from collegium.privacy.mechanisms import Mechanism
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.question import PoolRange, Question, Terms
+from collegium_accounting.mechanisms import Mechanism
 
 PRETRAINED = "pretrained"
 """Features that a network learned from the pool without labels."""

@@ -8,10 +8,10 @@ from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.kernel_choice import MOST_CELLS, pool_cover
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.privacy.analysis.pool_fit import PoolFit, pool_fit
-from collegium.privacy.mechanisms import Mechanism
-from collegium.privacy.renyi import FloatArray
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.question import RecordsQuestion
+from collegium_accounting.mechanisms import Mechanism
+from collegium_accounting.renyi import FloatArray
 
 
 class PoolCheck(CountsOnce):

@@ -20,11 +20,11 @@ from collegium.coordinator.settings.kinds import CountSettings, count_kinds
 from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.coordinator.statement import Slot
 from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
-from collegium.privacy.accounting.game.laws import Law
-from collegium.privacy.mechanisms import Mechanism
-from collegium.privacy.mechanisms.record_counts import ONE
-from collegium.privacy.renyi import FloatArray
 from collegium.protocol.question import RecordsQuestion, Terms
+from collegium_accounting.game.laws import Law
+from collegium_accounting.mechanisms import Mechanism
+from collegium_accounting.mechanisms.record_counts import ONE
+from collegium_accounting.renyi import FloatArray
 
 
 class RecordCounting(ABC):

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from collegium.coordinator.kind import RunFacts, RunKind
 from collegium.coordinator.settings.kinds import register
-from collegium.privacy.mechanisms import Mechanism
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.question import PoolRange, Terms
+from collegium_accounting.mechanisms import Mechanism
 
 
 @register

@@ -18,10 +18,10 @@ from collegium.coordinator.run.run_record import (
     RoundRecord,
     RunRecord,
 )
-from collegium.privacy.analysis.epsilons import value_of
 from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.whole_files import write_whole
+from collegium_accounting.analysis.epsilons import value_of
 
 _HERE = files("collegium.coordinator.report")
 LOOK = _HERE.joinpath("look.css").read_text(encoding="utf-8")

@@ -11,10 +11,10 @@ from typing import Protocol
 import numpy as np
 
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
-from collegium.privacy.units import IntArray
 from collegium.protocol.question import Question
 from collegium.protocol.replies import Counts, Failure, ReplyBody
 from collegium.protocol.requests import Ask, RequestBody
+from collegium_accounting.units import IntArray
 
 OnReply = Callable[[str, ReplyBody], None]
 

@@ -31,14 +31,14 @@ from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, PoolSpectrum
 from collegium.privacy.analysis.evaluation import records_needed
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import SumMode
-from collegium.privacy.mechanisms.record_counts import ONE
 from collegium.protocol.identities import Credentials
 from collegium.protocol.question import about_all_records
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 from collegium.settings import toml_value
+from collegium_accounting.mechanisms import SumMode
+from collegium_accounting.mechanisms.record_counts import ONE
 
 SHARES = (0.6, 0.75, 0.9)
 """The shares of the votes for which labels are forecast."""

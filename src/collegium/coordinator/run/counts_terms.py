@@ -7,12 +7,12 @@ import numpy as np
 
 from collegium.coordinator.settings.kinds import count_kinds
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
-from collegium.privacy.accounting.game.gaussian import gaussian_mechanism_profile
-from collegium.privacy.accounting.game.laws import VectorLaw
-from collegium.privacy.accounting.game.recursion import gaussian_profile
 from collegium.privacy.evaluation_cells import Layout
-from collegium.privacy.mechanisms import Mechanism, SumMode, Unit, create
 from collegium.protocol.roster import AnnouncedCounts
+from collegium_accounting.game.gaussian import gaussian_mechanism_profile
+from collegium_accounting.game.laws import VectorLaw
+from collegium_accounting.game.recursion import gaussian_profile
+from collegium_accounting.mechanisms import Mechanism, SumMode, Unit, create
 
 
 def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cells: int) -> Mechanism:

@@ -14,12 +14,12 @@ from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Mechanism, SumMode, create
-from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.protocol.question import about_all_records
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
 from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO
+from collegium_accounting.mechanisms import Mechanism, SumMode, create
+from collegium_accounting.mechanisms.parameters import fields_of
 
 
 def vote_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:

@@ -43,7 +43,7 @@ from collegium.errors import (
 from collegium.models.students import read_student
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import IntArray
+from collegium_accounting.mechanisms import IntArray
 
 logger = logging.getLogger("collegium.coordinator")
 

@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from collegium.coordinator.run.run_record import RUN_FORMAT, RunRecord
 from collegium.errors import StorageError
-from collegium.privacy.multilabel import held_in, numbers_of
 from collegium.settings import first_mistake
 from collegium.whole_files import exclusive, read_whole, storing, write_whole
+from collegium_accounting.multilabel import held_in, numbers_of
 
 ONE_LABEL = ("label",)
 

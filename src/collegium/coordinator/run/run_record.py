@@ -21,8 +21,8 @@ from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.privacy.analysis.pool_fit import PoolFit
-from collegium.privacy.mechanisms import ABSTAIN, IntArray
-from collegium.privacy.multilabel import held_in
+from collegium_accounting.mechanisms import ABSTAIN, IntArray
+from collegium_accounting.multilabel import held_in
 
 RUN_FORMAT: Final = 6
 """Version of the record: raised with every change of its fields."""

@@ -15,7 +15,7 @@ from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import CollegiumError
-from collegium.privacy.mechanisms import Mechanism
+from collegium_accounting.mechanisms import Mechanism
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from collegium.data.kernels import RIDGES, KernelSpec
 from collegium.data.task import ImageInputs, Inputs, TableInputs
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_PROJECTION_ENTRIES, MAX_SUM_LENGTH
-from collegium.privacy.units import IntArray
+from collegium_accounting.units import IntArray
 
 _SOME = 512
 _LEAST_VARIANCE = 1024.0

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.units import IntArray
+from collegium_accounting.units import IntArray
 
 
 def check_count(count: int, pool_inputs: int) -> None:

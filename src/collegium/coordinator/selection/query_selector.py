@@ -31,8 +31,8 @@ from collegium.data.features import Features, dimensions, extract
 from collegium.data.task import ImageInputs
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
-from collegium.privacy.mechanisms import IntArray
 from collegium.protocol.question import about_all_records
+from collegium_accounting.mechanisms import IntArray
 
 COMPONENTS = 64
 """Principal components of the pool's histograms, pixels or columns that are compared."""

@@ -9,10 +9,10 @@ from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.loading.sources import data_root as find_data_root
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
-from collegium.privacy.mechanisms import SumMode
 from collegium.protocol.channels import is_loopback, split_address
 from collegium.protocol.roster import PartyName
 from collegium.settings import Frozen, line_of, read_config, read_toml, validate_config
+from collegium_accounting.mechanisms import SumMode
 
 STUDY_FILE = "study.toml"
 """In the folder of a study: the sections in which it differs from the consortium's file."""

@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.mechanisms import Mechanism
 from collegium.protocol.question import Question, import_all, load_entry_points, question_for
 from collegium.settings import Frozen
+from collegium_accounting.mechanisms import Mechanism
 
 ENTRY_POINT_GROUP = "collegium.run_kinds"
 

@@ -20,11 +20,11 @@ from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec
 from collegium.errors import DataError
 from collegium.limits import MAX_COUNTS_PER_ANSWER, MAX_LANDMARKS
-from collegium.privacy.mechanisms import Mechanism, SumMode, known_names, mechanism_named
-from collegium.privacy.mechanisms.parameters import fields_of
 from collegium.protocol.question import about_all_records
 from collegium.settings import Frozen, nearest
 from collegium.whole_files import read_whole
+from collegium_accounting.mechanisms import Mechanism, SumMode, known_names, mechanism_named
+from collegium_accounting.mechanisms.parameters import fields_of
 
 
 class VotesConfig(Frozen):

@@ -17,8 +17,8 @@ from collegium.models.augmentation import STRONG, TEACHER, WEAK, Strength, augme
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import NetworkStudent, Pair, build_network, network_inputs
 from collegium.models.training import Learner, train
-from collegium.privacy.multilabel import held_in
 from collegium.settings import Frozen
+from collegium_accounting.multilabel import held_in
 
 _AT_ONCE = 500
 _BATCH = 128

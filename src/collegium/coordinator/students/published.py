@@ -14,8 +14,8 @@ from collegium.data.loading.sources import DataSource
 from collegium.data.task import Task
 from collegium.errors import DataError, StorageError
 from collegium.models.students import Student, read_student
-from collegium.privacy.multilabel import held_in
 from collegium.settings import validate_config
+from collegium_accounting.multilabel import held_in
 
 RawInputs: TypeAlias = "str | Path | pd.DataFrame | ArrayLike"
 """A file or folder of images, a frame with the task's columns, or an array as `collegium.encode` takes it."""

@@ -1,6 +1,6 @@
 """Answers questions for class sums: what all of the party's records add up to under a public kernel map.
 
-`privacy.mechanisms.class_sums` proves by how much a record, a person or the party can move the sum. The proof needs
+`mechanisms.class_sums` proves by how much a record, a person or the party can move the sum. The proof needs
 three things of this file: a record's part depends on that record (and on how many its person has) and on public facts
 alone, no record is left out or counted twice, and no part is longer than the bound.
 """
@@ -12,10 +12,10 @@ from collegium.data.features import dimensions
 from collegium.data.kernels import KERNEL_MAPS, KernelMap, of_length
 from collegium.data.task import Task
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
-from collegium.privacy.mechanisms.class_sums import bound_squared, count_of_one
-from collegium.privacy.mechanisms.record_counts import records_of_person
-from collegium.privacy.units import IntArray
 from collegium.protocol.kinds.class_sums import SumClasses
+from collegium_accounting.mechanisms.class_sums import bound_squared, count_of_one
+from collegium_accounting.mechanisms.record_counts import records_of_person
+from collegium_accounting.units import IntArray
 
 _FINE = 2.0**40
 """The largest entry of a party's vector before it is brought to its length, so that rounding does not turn it."""

@@ -2,9 +2,9 @@
 
 from collegium.data.features import dimensions
 from collegium.parties.kind import Asked, PartyKind, register
-from collegium.privacy.mechanisms.record_counts import counts_of, weights_of
-from collegium.privacy.units import IntArray
 from collegium.protocol.kinds.coverage import CountCoverage
+from collegium_accounting.mechanisms.record_counts import counts_of, weights_of
+from collegium_accounting.units import IntArray
 
 
 @register

@@ -24,11 +24,11 @@ from collegium.models.students import read_student
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
 from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.evaluation_cells import Layout, other_classes
-from collegium.privacy.mechanisms.record_counts import counts_of, weights_of
-from collegium.privacy.units import IntArray
 from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.requests import ShowReleased
 from collegium.whole_files import write_whole
+from collegium_accounting.mechanisms.record_counts import counts_of, weights_of
+from collegium_accounting.units import IntArray
 
 _log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from collegium.errors import CostRefused
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.neighbours.search import DistanceView, Searches
-from collegium.privacy.units import IntArray
 from collegium.protocol.kinds.near_records import CastNeighbours, weight_units
 from collegium.protocol.question import keys
+from collegium_accounting.units import IntArray
 
 
 class NeighbourIndex:

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, check_inputs, register
-from collegium.privacy.units import IntArray
 from collegium.protocol.kinds.teacher_votes import CastVotes
+from collegium_accounting.units import IntArray
 
 _MAX_POOLS_REMEMBERED = 8
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from collegium.errors import ConfigurationError, CostRefused, MechanismRefused, ProtocolViolation
 from collegium.parties.answer_book import AnswerBook, Voters
 from collegium.parties.teachers.splits import derive_key
-from collegium.privacy.mechanisms import RecordBudget
+from collegium_accounting.mechanisms import RecordBudget
 
 # Sums of decimal fractions must not lock out the last participation that fits.
 _ROUNDING = 1e-9

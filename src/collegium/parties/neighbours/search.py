@@ -19,7 +19,7 @@ from collegium.data.features import Features, extract
 from collegium.data.task import Inputs
 from collegium.errors import DataError
 from collegium.models.devices import resolve_device
-from collegium.privacy.units import IntArray
+from collegium_accounting.units import IntArray
 
 _RECORDS_AT_ONCE = 4096
 _QUERIES_AT_ONCE = 128

@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from collegium.privacy.evaluation_cells import BINS, MIDDLES, Layout
-from collegium.privacy.renyi import FloatArray
-from collegium.privacy.units import IntArray
+from collegium_accounting.renyi import FloatArray
+from collegium_accounting.units import IntArray
 
 NORMAL_95 = 1.959964
 _SIGNAL = 3.0

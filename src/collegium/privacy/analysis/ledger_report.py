@@ -6,11 +6,11 @@ Everything here is data-independent, follows from the entries alone, and may be 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from collegium.privacy.analysis.epsilons import Epsilons, ExactEpsilon, StageCharge, all_epsilons
 from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.mechanisms import Adjacency, Stage, Unit, create, mechanism_named
+from collegium_accounting.analysis.epsilons import Epsilons, ExactEpsilon, StageCharge, all_epsilons
+from collegium_accounting.mechanisms import Adjacency, Stage, Unit, create, mechanism_named
 
 _NOT_PARAMETERS = ("name", "bound")
 

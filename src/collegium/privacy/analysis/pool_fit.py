@@ -11,8 +11,8 @@ those of one person count as one, but those of one institution do not.
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from collegium.privacy.renyi import FloatArray
-from collegium.privacy.units import IntArray
+from collegium_accounting.renyi import FloatArray
+from collegium_accounting.units import IntArray
 
 LEVEL = 0.02
 """The share of pools that fit and are flagged all the same."""

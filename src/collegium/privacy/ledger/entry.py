@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collegium.errors import LedgerCorrupt
-from collegium.privacy.accounting.game.laws import Law, law_as_json, law_from_json
+from collegium_accounting.game.laws import Law, law_as_json, law_from_json
 
 FORMAT = 4
 ABSTENTION = -1

@@ -26,7 +26,6 @@ from collegium.errors import (
     LedgerCorrupt,
     StorageError,
 )
-from collegium.privacy.accounting.game.laws import Law
 from collegium.privacy.ledger import checkpoint
 from collegium.privacy.ledger.chain import Chain, Head, is_signed, sign
 from collegium.privacy.ledger.entry import (
@@ -44,6 +43,7 @@ from collegium.privacy.ledger.entry import (
 from collegium.privacy.ledger.limits import most_rounds
 from collegium.privacy.ledger.reading import Laws, LedgerReader
 from collegium.privacy.ledger.store import EntryStore, Witness
+from collegium_accounting.game.laws import Law
 
 CHECKPOINT_EVERY = 1000
 """Entries that a start checks again at most after an orderly end."""

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from collegium.privacy.accounting.game.laws import Law, block_epsilon, coarser
-from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.ledger.chain import Chain
 from collegium.privacy.ledger.entry import Terms
+from collegium_accounting.game.laws import Law, block_epsilon, coarser
+from collegium_accounting.game.winner import RoundLaw
 
 _CLOSER = 2
 """The exact accountant affords less than so many times the rounds of the whole noisy counts."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Self
 
 from collegium.errors import LedgerCorrupt
-from collegium.privacy.accounting.game.laws import Law, VectorLaw
 from collegium.privacy.ledger.chain import Chain, Entry, Head
 from collegium.privacy.ledger.entry import (
     Block,
@@ -21,6 +20,7 @@ from collegium.privacy.ledger.entry import (
     queries_digest,
 )
 from collegium.privacy.ledger.store import EntryStore
+from collegium_accounting.game.laws import Law, VectorLaw
 
 Laws = Mapping[str, Law]
 """What one round releases, by unit."""

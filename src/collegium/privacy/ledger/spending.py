@@ -10,10 +10,10 @@ share of δ. docs/privacy.md, "The ledger's filter", has the proof.
 from collections.abc import Mapping
 
 from collegium.errors import LedgerCorrupt
-from collegium.privacy.accounting.game.laws import Law, VectorLaw, block_epsilon
-from collegium.privacy.accounting.game.winner import RoundLaw
 from collegium.privacy.ledger.entry import Block, ProtectedUnit, Terms
-from collegium.privacy.mechanisms import AnsweredBy, known_names, mechanism_named
+from collegium_accounting.game.laws import Law, VectorLaw, block_epsilon
+from collegium_accounting.game.winner import RoundLaw
+from collegium_accounting.mechanisms import AnsweredBy, known_names, mechanism_named
 
 Family = frozenset[tuple[str, str, frozenset[tuple[str, Law]], bool]]
 """Blocks that were fixed together: purpose, adjacency, the laws by unit, and whether the number never changes."""

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data.features import Features
 from collegium.data.values import require
-from collegium.privacy.mechanisms.base import AnsweredBy
 from collegium.protocol.question import ONE_RECORD, Cost, PoolRange, Question, register
+from collegium_accounting.mechanisms.base import AnsweredBy
 
 KERNELS = ("flat", "quadratic")
 """The names of the functions from distance to weight; see `weight_units`."""

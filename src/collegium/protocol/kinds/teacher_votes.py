@@ -6,9 +6,9 @@ from typing import ClassVar
 from collegium import limits
 from collegium.data.task import TeacherSettings
 from collegium.data.values import require
-from collegium.privacy.mechanisms.base import AnsweredBy
-from collegium.privacy.units import Adjacency, IntArray, Unit
 from collegium.protocol.question import TURNED, Cost, PoolRange, Question, register
+from collegium_accounting.mechanisms.base import AnsweredBy
+from collegium_accounting.units import Adjacency, IntArray, Unit
 
 
 @register

@@ -14,7 +14,6 @@ from itertools import chain, combinations, islice
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum import keys, messages, shamir
 from collegium.protocol.secure_sum.errors import (
     MalformedMessage,
@@ -29,6 +28,7 @@ from collegium.protocol.secure_sum.messages import Phase, phase_of
 from collegium.protocol.secure_sum.plan import holders_of, sampled
 from collegium.protocol.secure_sum.setup import RingArray, SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
+from collegium_accounting.units import IntArray
 
 MAX_CHOICES_OF_SHARES = 500
 """So many choices of holders are tried for one secret."""

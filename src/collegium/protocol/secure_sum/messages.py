@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum import keys
 from collegium.protocol.secure_sum.errors import MalformedMessage, WrongLength, WrongRing
 from collegium.protocol.secure_sum.setup import RingArray, SumSetup
 from collegium.protocol.secure_sum.shamir import SHARE_BYTES
 from collegium.protocol.v1 import secure_sum_pb2 as pb
+from collegium_accounting.units import IntArray
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64

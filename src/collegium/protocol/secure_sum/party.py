@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from collegium.errors import IdentityError
-from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum import keys, messages, shamir
 from collegium.protocol.secure_sum.errors import (
     AskedTwice,
@@ -35,6 +34,7 @@ from collegium.protocol.secure_sum.plan import holders_of, sampled
 from collegium.protocol.secure_sum.setup import SumSetup
 from collegium.protocol.secure_sum.state import PartyState
 from collegium.protocol.v1 import secure_sum_pb2 as pb
+from collegium_accounting.units import IntArray
 
 RandomBytes = Callable[[int], bytes]
 

@@ -14,9 +14,9 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.renyi import FloatArray
-from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum import keys
+from collegium_accounting.renyi import FloatArray
+from collegium_accounting.units import IntArray
 
 SMALLEST_SUM = 3
 """Parties below which a sum shows too much: with two, each learns the other's votes."""

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import ConfigurationError
-from collegium.privacy.units import IntArray
 from collegium.protocol.secure_sum.errors import ImpossibleTotal, InsufficientPlan, ValueOutOfRange, WrongLength
 from collegium.protocol.secure_sum.plan import GraphPlan, least_quorum, liveness_failure, secrecy_failure
 from collegium.protocol.v1 import secure_sum_pb2 as pb
+from collegium_accounting.units import IntArray
 
 RingArray = NDArray[np.unsignedinteger]
 RING_BITS = (16, 32, 64)
@@ -60,7 +60,7 @@ class SumSetup:
     length : entries of the vector.
     low, high : inclusive range of one party's entries.
     plan : the graph; see `plan_graph`.
-    noise_reach : how far the parties' summed noise may reach beyond the range (`privacy.noise.distributed`); 0 without.
+    noise_reach : how far the parties' summed noise may reach beyond the range (`noise.distributed`); 0 without.
 
     Raises
     ------
@@ -134,7 +134,7 @@ class SumSetup:
     def encode(self, values: IntArray, noise: IntArray | None = None) -> RingArray:
         """Ring elements of one party's vector and its share of noise; raises WrongLength or ValueOutOfRange.
 
-        The values are held to the range; the noise is not, it wraps around (see `privacy.noise.distributed`).
+        The values are held to the range; the noise is not, it wraps around (see `noise.distributed`).
         """
         vector = np.asarray(values)
         if vector.shape != (self.length,) or not np.issubdtype(vector.dtype, np.integer):

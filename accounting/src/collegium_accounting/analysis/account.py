@@ -1,0 +1,212 @@
+"""The account of a plan or of saved votes: what `collegium account` and `collegium.account` show."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from numpy.typing import ArrayLike
+
+from collegium_accounting.analysis.epsilons import (
+    Bound,
+    Epsilons,
+    ExactEpsilon,
+    SecretEpsilons,
+    all_epsilons,
+    exact_epsilon,
+    planned_charges,
+    secret_epsilons,
+    value_of,
+)
+from collegium_accounting.errors import ConfigurationError
+from collegium_accounting.mechanisms.base import Mechanism
+from collegium_accounting.renyi import WIDE_ORDERS, Conversion
+from collegium_accounting.units import Adjacency, Unit, checked_counts
+
+SECRET_FIGURES = ("epsilon_paper_bound", "epsilon_exact", "epsilon_exact_released")
+"""Figures that depend on the votes: they may leave a consortium only through smooth sensitivity."""
+
+
+@dataclass(frozen=True)
+class PrivacyReport:
+    """Every ε of a plan or of saved votes.
+
+    Parameters
+    ----------
+    mechanism, queries, answered, delta, bound, orders, conversion
+        What was asked; see `account`.
+    unit : Unit
+        Whose data are protected.
+    independent : Epsilons
+        What holds whatever the votes are.
+    from_votes : SecretEpsilons or None
+        What follows from the votes, which is as secret as they are; None for a plan.
+    notes : tuple of str
+        What a reader should know of these figures.
+    other : dict
+        Further figures of the mechanism, by the names that they have in JSON.
+    """
+
+    mechanism: Mechanism
+    queries: int
+    answered: int | None
+    unit: Unit
+    delta: float
+    bound: Bound
+    orders: tuple[float, ...]
+    conversion: Conversion
+    independent: Epsilons
+    from_votes: SecretEpsilons | None
+    notes: tuple[str, ...]
+    other: dict[str, float]
+
+    @property
+    def epsilon(self) -> float:
+        """The ε to publish: it holds whatever the votes are."""
+        return self.independent.epsilon
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: infinite values as the string "inf", None where an analysis does not apply."""
+        found, secret = self.independent, self.from_votes or SecretEpsilons()
+        values = {
+            "mechanism": self.mechanism.name,
+            "parameters": self.mechanism.parameters(),
+            "queries": self.queries,
+            "answered": self.answered,
+            "unit": "record" if self.unit.votes == 1 else "party",
+            "votes_per_unit": self.unit.votes,
+            "adjacency": self.unit.adjacency.value,
+            "delta": self.delta,
+            "bound": self.bound,
+            "epsilon": self.epsilon,
+            "epsilon_attained": found.attained,
+            "epsilon_gap": None if found.attained is None else found.epsilon - found.attained,
+            "epsilon_data_independent": self.epsilon,
+            "epsilon_data_independent_classic": value_of(found.published),
+            "epsilon_data_independent_moments": value_of(found.moments),
+            "epsilon_paper_bound": value_of(secret.paper_bound),
+            "epsilon_exact": value_of(secret.exact),
+            "epsilon_exact_released": value_of(secret.exact_released),
+            "order": found.published and found.published.order,
+            "order_paper_bound": secret.paper_bound and secret.paper_bound.order,
+            "order_exact": secret.exact and secret.exact.order,
+            "orders": self.orders,
+            "conversion": self.conversion.value,
+            "secret": () if self.from_votes is None else SECRET_FIGURES,
+            "notes": self.notes,
+            **self.other,
+        }
+        return {key: _json(value) for key, value in values.items()}
+
+
+def account(
+    mechanism: Mechanism,
+    *,
+    queries: int | None = None,
+    votes: ArrayLike | None = None,
+    delta: float = 1e-5,
+    answered: int | None = None,
+    unit: Literal["record", "party"] = "record",
+    teachers_per_party: int = 1,
+    adjacency: Adjacency | None = None,
+    bound: Bound = "exact",
+    classes: int | None = None,
+    orders: tuple[float, ...] = WIDE_ORDERS,
+    conversion: Conversion = Conversion.IMPROVED,
+) -> PrivacyReport:
+    """The ε of a plan, or of saved votes, by every analysis that applies.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        What releases the labels, such as ``GNMax(sigma=40)``; its noise is in votes.
+    queries : int, optional
+        Number of queries. Give it or ``votes``.
+    votes : array_like, optional
+        Whole numbers of votes, shape ``[queries, classes]``. Figures computed from them are secret.
+    delta : float
+        δ of the guarantee, in (0, 1).
+    answered : int, optional
+        Queries that pass the first stage of a mechanism with several; all of them where it is left out.
+    unit : str
+        Whose data the ε is about: ``record`` or ``party``.
+    teachers_per_party : int
+        Votes that one party casts; for the unit ``party``.
+    adjacency : Adjacency, optional
+        Whether a vote moves (``replace``) or comes and goes; the mechanism's own where it is left out.
+    bound : Bound
+        What ``epsilon`` is: by the exact accountant (may take a minute where nothing is kept from an earlier call), or
+        by published bounds.
+    classes : int, optional
+        Number of classes; two cost less. That of ``votes`` where these are given.
+    orders : tuple of float
+        Rényi orders of the published bounds and of what follows from votes.
+    conversion : Conversion
+        From Rényi to (ε, δ).
+
+    Returns
+    -------
+    PrivacyReport
+        Its ``epsilon`` may be published; ``as_dict()`` holds all figures.
+
+    Raises
+    ------
+    ConfigurationError
+        If neither or both of ``queries`` and ``votes`` are given, or a number is out of range.
+    DataError
+        If ``votes`` are not counts.
+    UnsupportedAccounting
+        If the mechanism's analysis does not cover the unit, the adjacency or votes.
+
+    References
+    ----------
+    Papernot et al. 2017 and 2018 for the mechanisms; Canonne, Kamath and Steinke 2020, Proposition 12, for the
+    conversion of Rényi divergences; docs/privacy.md for the bound of the argmax.
+    """
+    if (queries is None) == (votes is None):
+        raise ConfigurationError("say what to account for: either queries=N or votes=[queries, classes]")
+    counts = None if votes is None else checked_counts(votes)
+    protected = mechanism.party_unit(teachers_per_party, adjacency) if unit == "party" else mechanism.unit(1, adjacency)
+    number = queries if queries is not None else 0 if counts is None else len(counts)
+    charges = planned_charges(mechanism, protected, number, answered)
+    known, secret = classes, None
+    if counts is not None:  # refused at once, before the exact accountant takes its time
+        known = counts.shape[1]
+        secret = secret_epsilons(mechanism, counts, delta, unit=protected, orders=orders, conversion=conversion)
+    independent = all_epsilons(
+        charges,
+        exact_epsilon(charges, delta, known) if bound == "exact" else ExactEpsilon(math.inf, None),
+        delta,
+        orders=orders,
+        conversion=conversion,
+    )
+    if bound == "classic" and independent.published is not None:
+        independent = replace(independent, epsilon=independent.published.epsilon)
+    return PrivacyReport(
+        mechanism=mechanism,
+        queries=number,
+        answered=answered,
+        unit=protected,
+        delta=delta,
+        bound=bound,
+        orders=orders,
+        conversion=conversion,
+        independent=independent,
+        from_votes=secret,
+        notes=() if secret is None else tuple(_notes(mechanism, protected, secret)),
+        other=mechanism.other_figures(number, delta, orders, counts),
+    )
+
+
+def _notes(mechanism: Mechanism, unit: Unit, secret: SecretEpsilons) -> list[str]:
+    notes = [] if secret.paper_bound is None else ["the paper's bound covers one direction only"]
+    if unit.votes > 1:
+        return [*notes, "the exact loss is computed for units of one vote"]
+    if secret.exact is None:
+        return [*notes, f"{mechanism.name} has no exact analysis"]
+    return [*notes, "figures computed from the votes are secret"]
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value > 0 else None
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,240 @@
+"""Empirical lower bound on ε of a mechanism as shipped: an adaptive attacker plays many runs of T rounds against it.
+
+The attack is planned before the runs (`attack`), so that choosing it cannot flatter the result. Both neighbouring
+data sets are run with the same noise, which makes their hits differ less and leaves every bound true. With p and q the
+rates of a hit, ε ≥ log((p − δ)/q), and q/p = Pr[hit on both]/p + Pr[hit on the neighbour alone]/p. Where the mechanism
+states the law of its noise, p and q are known as well, and other rates refute that law: noise that is used again in
+the next round, for instance, or a wrong rule for ties.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import betaincinv
+
+from collegium_accounting.analysis.attack import Attack, pairs_of, plan_attack, seen
+from collegium_accounting.analysis.epsilons import exact_epsilon, planned_charges
+from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
+from collegium_accounting.mechanisms.base import Mechanism, Noise
+from collegium_accounting.units import IntArray
+
+_BATCH = 200_000
+_SHARES = (1.0, 0.96, 0.93, 0.9, 0.85, 0.8, 0.7, 0.55, 0.4)
+"""The attacks that are planned tell the data sets apart by more than e^ε for these shares of the stated ε."""
+
+_NO_STATED_EPSILON = 5.0
+"""What takes its place in planning where it is infinite."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What the runs showed.
+
+    Attributes
+    ----------
+    hits, hits_on_neighbour : runs that the attacker called, with the one and the other data set.
+    expected_rate, expected_rate_on_neighbour : what they are by the stated noise; None where none is stated.
+    epsilon_lower_bound : ε at ``delta`` is at least this, but for ``failure_probability``.
+    epsilon_stated : what is certified for this number of classes; for more than two, for any number of them.
+    follows_its_law : False when the rates refute the stated noise at that probability.
+    consistent : False when they refute the stated ε or the stated noise.
+    """
+
+    mechanism: str
+    parameters: dict[str, float | int | str]
+    adjacency: str
+    teachers: int
+    classes: int
+    rounds: int
+    runs: int
+    hits: int
+    hits_on_neighbour: int
+    expected_rate: float | None
+    expected_rate_on_neighbour: float | None
+    delta: float
+    failure_probability: float
+    epsilon_lower_bound: float
+    epsilon_stated: float
+    noise: str
+    follows_its_law: bool
+    consistent: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: an infinite stated ε as the string "inf"; with the share of the stated ε that was reached."""
+        plain = asdict(self) | {"share_reached": round(self.epsilon_lower_bound / self.epsilon_stated, 3)}
+        if math.isinf(self.epsilon_stated):
+            plain["epsilon_stated"] = "inf"
+        return plain
+
+
+def clopper_pearson(hits: int, runs: int, failure: float) -> tuple[float, float]:
+    """Lower and upper bound of a rate, each wrong with probability at most ``failure``."""
+    low = 0.0 if hits == 0 else float(betaincinv(hits, runs - hits + 1, failure))
+    high = 1.0 if hits == runs else float(betaincinv(hits + 1, runs - hits, 1.0 - failure))
+    return low, high
+
+
+def audit(
+    mechanism: Mechanism,
+    noise: Noise,
+    *,
+    teachers: int,
+    classes: int = 2,
+    rounds: int = 1,
+    runs: int = 1_000_000,
+    delta: float = 1e-5,
+    failure_probability: float = 1e-6,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Audit:
+    """Attack ``rounds`` answers of ``mechanism``, chosen adaptively, under its own adjacency.
+
+    Parameters
+    ----------
+    mechanism, noise : what is run, and where its noise comes from.
+    teachers, classes : votes per query, one of which is the neighbours' difference, and the number of classes.
+    rounds : T, the number of queries in a run.
+    runs : with each of the two data sets, at least 1,000.
+    delta, failure_probability : of the statement that is tested, and of the measured bound.
+    progress : told how many runs were played.
+
+    Raises
+    ------
+    UnsupportedAccounting
+        Where counts alone do not show what its charge relies on.
+    """
+    if mechanism.no_audit_because:
+        raise UnsupportedAccounting(f"{mechanism.name} cannot be audited on counts: {mechanism.no_audit_because}")
+    if runs < 1000 or rounds < 1 or teachers < 2 or classes < 2 or not 0.0 < delta < 1.0:
+        raise ConfigurationError(
+            "an audit needs at least 1000 runs, 1 round, 2 teachers and 2 classes, and δ in (0, 1)"
+        )
+    stated = exact_epsilon(planned_charges(mechanism, mechanism.unit(), rounds), delta, classes).certified
+    attack = _best_attack(mechanism, teachers, classes, rounds, runs, delta, failure_probability, stated)
+    both = first = second = 0
+    for start in range(0, runs, _BATCH):
+        hit, hit_other = _play(attack, mechanism, noise, rounds, min(_BATCH, runs - start))
+        both += int((hit & hit_other).sum())
+        first, second = first + int(hit.sum()), second + int(hit_other.sum())
+        progress(min(start + _BATCH, runs))
+    lower = lower_bound(runs, first, second, both, delta, failure_probability)
+    follows = not attack.pairs.known or all(
+        low <= rate <= high
+        for hits, rate in ((first, attack.rate), (second, attack.other_rate))
+        for low, high in [clopper_pearson(hits, runs, failure_probability / 8.0)]
+    )
+    return Audit(
+        mechanism=mechanism.name,
+        parameters=mechanism.parameters(),
+        adjacency=str(mechanism.unit().adjacency),
+        teachers=teachers,
+        classes=classes,
+        rounds=rounds,
+        runs=runs,
+        hits=first,
+        hits_on_neighbour=second,
+        expected_rate=attack.rate if attack.pairs.known else None,
+        expected_rate_on_neighbour=attack.other_rate if attack.pairs.known else None,
+        delta=delta,
+        failure_probability=failure_probability,
+        epsilon_lower_bound=lower,
+        epsilon_stated=stated,
+        noise="system" if noise.private else "seeded",
+        follows_its_law=follows,
+        consistent=lower <= stated and follows,
+    )
+
+
+def lower_bound(runs: int, hits: int, others: int, both: int, delta: float, failure: float) -> float:
+    """The least ε that fits ``hits`` with one data set, ``others`` with its neighbour and ``both`` with the same noise.
+
+    It is wrong with probability at most half of ``failure``. Given which runs are hits, those that are hits on the
+    neighbour as well are a binomial count; so are those on the neighbour alone among all that are hits on either.
+    """
+    if hits == 0:
+        return 0.0
+    rate = clopper_pearson(hits, runs, failure / 8.0)[0]
+    shared = clopper_pearson(both, hits, failure / 4.0)[1]
+    alone = clopper_pearson(others - both, hits + others - both, failure / 8.0)[1]
+    ratio = shared + alone / (1.0 - alone) if alone < 1.0 else math.inf
+    return max(0.0, math.log((1.0 - delta / rate) / ratio)) if rate > delta else 0.0
+
+
+def _best_attack(
+    mechanism: Mechanism,
+    teachers: int,
+    classes: int,
+    rounds: int,
+    runs: int,
+    delta: float,
+    failure: float,
+    stated: float,
+) -> Attack:
+    """The planned attack with the largest lower bound that is expected of so many runs."""
+    aim = stated if math.isfinite(stated) else _NO_STATED_EPSILON
+    found: tuple[float, Attack] | None = None
+    for pairs in pairs_of(mechanism, teachers, classes):
+        for share in _SHARES:
+            attack = plan_attack(pairs, rounds, share * aim)
+            hits, others = round(runs * attack.rate), round(runs * attack.other_rate)
+            # Where the same noise misses both or hits both, a hit on the neighbour alone is rare.
+            score = lower_bound(runs, hits, others, min(hits, others), delta, failure)
+            if found is None or score > found[0]:
+                found = score, attack
+    assert found is not None  # there is a set of pairs and a share
+    return found[1]
+
+
+class _SameNoise:
+    """Hands out the noise of ``source`` while a first histogram is released, and the same again for its neighbour."""
+
+    def __init__(self, source: Noise) -> None:
+        self._source = source
+        self._drawn: list[tuple[tuple[object, ...], Any]] = []
+        self._again = 0
+
+    @property
+    def private(self) -> bool:
+        return self._source.private
+
+    def rewind(self) -> None:
+        """From here on, the noise from the beginning."""
+        self._again = 0
+
+    def laplace(self, scale: float, shape: tuple[int, ...]) -> Any:
+        return self._noise(("laplace", scale, shape), lambda: self._source.laplace(scale, shape))
+
+    def gaussian(self, sigma: float, shape: tuple[int, ...]) -> Any:
+        return self._noise(("gaussian", sigma, shape), lambda: self._source.gaussian(sigma, shape))
+
+    def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
+        return self._source.gumbel_argmax(counts, scale)
+
+    def _noise(self, asked: tuple[object, ...], draw: Callable[[], Any]) -> Any:
+        self._again += 1
+        if self._again <= len(self._drawn) and self._drawn[self._again - 1][0] == asked:
+            return self._drawn[self._again - 1][1]
+        # A second stage that other queries reach asks for another shape: it gets noise of its own.
+        self._drawn[self._again - 1 :] = [(asked, draw())]
+        return self._drawn[-1][1]
+
+
+def _play(attack: Attack, mechanism: Mechanism, noise: Noise, rounds: int, runs: int) -> tuple[Any, Any]:
+    """Whether each of ``runs`` runs is a hit, with the one data set and with the other; two arrays of bool."""
+    pairs, last = attack.pairs, len(attack.hit) - 1
+    states = np.full((2, runs), attack.start)
+    for number in range(rounds):
+        chosen = attack.choice[number][states]
+        rows = np.flatnonzero((chosen >= 0).any(axis=0))
+        if not len(rows):
+            break
+        same = _SameNoise(noise)
+        for side, histograms in enumerate((pairs.first, pairs.second)):
+            same.rewind()
+            asked = chosen[side, rows]
+            found = seen(mechanism, same, histograms[np.maximum(asked, 0)])
+            moved = np.where(asked >= 0, attack.gain[asked, found], 0)
+            states[side, rows] = np.clip(states[side, rows] + moved, 0, last)
+    return tuple(attack.hit[states])

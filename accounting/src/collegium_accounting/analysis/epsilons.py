@@ -1,0 +1,202 @@
+"""Every ε that can be said of a plan, of saved votes or of what was charged: the types, and what fills them.
+
+What a mechanism's stages cost does not depend on the votes and may be published. What follows from votes is secret.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from collegium_accounting.errors import UnsupportedAccounting
+from collegium_accounting.game.laws import Law, block_epsilon
+from collegium_accounting.game.winner import RoundLaw, winner_profile
+from collegium_accounting.mechanisms.base import Mechanism, Stage
+from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon, FloatArray, RenyiCurve
+from collegium_accounting.units import IntArray, Unit
+
+Bound = Literal["exact", "classic"]
+"""Which data-independent bound is the headline and stops budgets: the exact accountant, or the Rényi bounds of
+published accountants."""
+
+
+@dataclass(frozen=True)
+class ExactEpsilon:
+    """What the exact accountant says at one δ.
+
+    Parameters
+    ----------
+    certified : float
+        ε of every adversary is at most this.
+    attained : float or None
+        A concrete adaptive adversary forces this ε, in the game of docs/privacy.md. Where several kinds of rounds
+        are composed it is that of one of them; None where no winner alone is released.
+    """
+
+    certified: float
+    attained: float | None
+
+
+@dataclass(frozen=True)
+class StageCharge:
+    """One stage of a mechanism, charged for ``queries`` queries in each of which ``unit`` may change its votes."""
+
+    stage: Stage
+    unit: Unit
+    queries: int
+
+
+@dataclass(frozen=True)
+class Epsilons:
+    """ε for one privacy unit at one δ by every analysis. It holds whatever the votes are, and may be published.
+
+    Parameters
+    ----------
+    epsilon : float
+        What a budget stops on: by the exact accountant, or by published bounds where these were asked for.
+    delta : float
+        Its δ.
+    attained : float or None
+        An ε that a concrete adversary forces; None where it was not asked for or is not known.
+    published : Epsilon or None
+        By the Rényi bounds of published accountants; None where the stages that were charged are not known.
+    moments : Epsilon or None
+        The same on moments λ ≤ 8 by the classic conversion, as in PATE (2017).
+    """
+
+    epsilon: float
+    delta: float
+    attained: float | None = None
+    published: Epsilon | None = None
+    moments: Epsilon | None = None
+
+
+@dataclass(frozen=True)
+class SecretEpsilons:
+    """ε that follows from the votes, and is as secret as they are; None where an analysis does not apply.
+
+    Parameters
+    ----------
+    paper_bound : Epsilon or None
+        The mechanism's published data-dependent bound. It covers one direction only.
+    paper_bound_moments : Epsilon or None
+        The same on moments λ ≤ 8 by the classic conversion.
+    exact : Epsilon or None
+        The exact loss over all neighbours, both directions, under the continuous noise of the papers.
+    exact_released : Epsilon or None
+        The same under the discrete noise of a release.
+    """
+
+    paper_bound: Epsilon | None = None
+    paper_bound_moments: Epsilon | None = None
+    exact: Epsilon | None = None
+    exact_released: Epsilon | None = None
+
+
+def value_of(found: Epsilon | None) -> float | None:
+    """The number alone; None where there is none."""
+    return None if found is None else found.epsilon
+
+
+def planned_charges(
+    mechanism: Mechanism, unit: Unit, queries: int, answered: int | None = None
+) -> tuple[StageCharge, ...]:
+    """What ``queries`` queries are charged, stage by stage; ``answered`` of them (all by default) pass the first."""
+    counts = mechanism.queries_per_stage(queries, answered)
+    return tuple(StageCharge(stage, unit, count) for stage, count in zip(mechanism.stages, counts, strict=True))
+
+
+def _published(charges: Iterable[StageCharge], orders: tuple[float, ...]) -> RenyiCurve:
+    total = RenyiCurve.zero(orders)
+    for one in charges:
+        total = total + one.stage.charge(orders, one.unit) * one.queries
+    return total
+
+
+def rounds_of(charges: Iterable[StageCharge], classes: int | None = None) -> dict[Law, int]:
+    """The rounds of each law that ``charges`` are; ``classes`` as for `exact_epsilon`."""
+    rounds: dict[Law, int] = {}
+    for one in charges:
+        law = one.stage.law(one.unit, classes)
+        rounds[law] = rounds.get(law, 0) + one.queries
+    return rounds
+
+
+def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | None = None) -> ExactEpsilon:
+    """ε of ``charges`` by the exact accountant; infinite where nothing finite is known.
+
+    Parameters
+    ----------
+    charges : iterable of StageCharge
+        Their numbers of queries must be fixed before the first answer, or be upper limits that were.
+    delta : float
+        δ of the guarantee.
+    classes : int or None
+        The number of classes, where it is known: two classes cost less.
+
+    References
+    ----------
+    docs/privacy.md, "The exact accountant".
+    """
+    rounds = rounds_of(charges, classes)
+    try:
+        attained = [winner_profile(law, n).attained(delta) for law, n in rounds.items() if isinstance(law, RoundLaw)]
+    except UnsupportedAccounting:
+        attained = []
+    return ExactEpsilon(block_epsilon(rounds, delta), max(attained, default=None))
+
+
+def all_epsilons(
+    charges: Sequence[StageCharge],
+    charged: ExactEpsilon,
+    delta: float,
+    *,
+    orders: tuple[float, ...] = WIDE_ORDERS,
+    conversion: Conversion = Conversion.IMPROVED,
+) -> Epsilons:
+    """The ε of ``charges`` by every analysis, beside what was ``charged``, which is known.
+
+    ``orders`` and ``conversion`` are those of the published bounds.
+    """
+    return Epsilons(
+        charged.certified,
+        delta,
+        charged.attained,
+        published=_published(charges, orders).to_epsilon(delta, conversion),
+        moments=_published(charges, PAPER_ORDERS).to_epsilon(delta, Conversion.CLASSIC),
+    )
+
+
+def secret_epsilons(
+    mechanism: Mechanism,
+    votes: IntArray,
+    delta: float,
+    *,
+    unit: Unit | None = None,
+    orders: tuple[float, ...] = WIDE_ORDERS,
+    conversion: Conversion = Conversion.IMPROVED,
+    noise: Sequence[str] = ("continuous", "discrete"),
+) -> SecretEpsilons:
+    """ε of answering all of ``votes``, shape ``[queries, classes]``, by every analysis of votes.
+
+    The exact losses are computed for the kinds of ``noise``, and for units of one vote alone. Raises
+    UnsupportedAccounting where the mechanism's loss must not be computed from votes.
+    """
+    protected = mechanism.checked_unit(unit)
+
+    def converted(
+        losses: FloatArray | None, on: tuple[float, ...] = orders, by: Conversion = conversion
+    ) -> Epsilon | None:
+        return None if losses is None else RenyiCurve(on, losses.sum(axis=0)).to_epsilon(delta, by)
+
+    def exact(kind: str) -> Epsilon | None:
+        if kind not in noise or protected.votes > 1:
+            return None
+        return converted(mechanism.exact_loss(votes, orders, protected.adjacency, kind == "discrete"))
+
+    moments = mechanism.paper_bound(votes, PAPER_ORDERS, protected)
+    return SecretEpsilons(
+        paper_bound=converted(mechanism.paper_bound(votes, orders, protected)),
+        paper_bound_moments=converted(moments, PAPER_ORDERS, Conversion.CLASSIC),
+        exact=exact("continuous"),
+        exact_released=exact("discrete"),
+    )

@@ -1,0 +1,221 @@
+"""Which noise, threshold and number of queries for a target (ε, δ), with these expected gaps.
+
+A plan stops on data-independent values alone. What the labels are worth is estimated from histograms that
+the user expects: a gap g stands for n teachers of whom the top class has g·n votes more than each other
+class, which is the hardest way to share out the rest.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collegium_accounting.errors import ConfigurationError
+from collegium_accounting.extras import optional_import
+from collegium_accounting.game.laws import Law, block_epsilon
+from collegium_accounting.mechanisms.base import Mechanism
+from collegium_accounting.mechanisms.parameters import Value, fields_of
+from collegium_accounting.mechanisms.registry import create, known_names, mechanism_named
+from collegium_accounting.renyi import WIDE_ORDERS
+from collegium_accounting.units import IntArray
+
+_MOST_QUERIES = 1_000_000
+_ANY_NOISE, _ANY_TEACHERS = 10.0, 100
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One mechanism with its noise, what it affords and what its labels are worth.
+
+    ``agreement`` is the expected share of answers that name the class with most votes; ``correct`` the
+    expected number of such answers.
+    """
+
+    mechanism: str
+    parameters: dict[str, float | int | str]
+    queries: int
+    answered: int
+    epsilon: float
+    agreement: float
+    correct: float
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the plan must keep: ε at δ for the unit, and the expected gaps."""
+
+    epsilon: float
+    delta: float
+    teachers: int
+    classes: int
+    gaps: tuple[float, ...]
+    votes_per_unit: int
+    queries: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.teachers < 1 or self.classes < 2 or not self.gaps or self.epsilon <= 0.0:
+            raise ConfigurationError("a plan needs teachers >= 1, classes >= 2, at least one gap and epsilon > 0")
+        if not all(0.0 <= gap <= 1.0 for gap in self.gaps):
+            raise ConfigurationError("gaps are shares of the teachers, between 0 and 1")
+
+    def histograms(self) -> IntArray:
+        """One expected histogram per gap, shape ``[gaps, classes]``."""
+        rows = []
+        for gap in self.gaps:
+            rest = round(self.teachers * (1.0 - gap) / self.classes)
+            top = self.teachers - rest * (self.classes - 1)
+            rows.append([max(top, 0)] + [rest] * (self.classes - 1))
+        return np.asarray(rows, dtype=np.int64)
+
+
+def planned_names() -> tuple[str, ...]:
+    """The mechanisms that know which settings to try for a target."""
+    return tuple(name for name in known_names() if list(mechanism_named(name).plans(_ANY_NOISE, _ANY_TEACHERS)))
+
+
+def choices(mechanism: str, target: Target, given: Mapping[str, Value] | None = None) -> list[Choice]:
+    """The plans of one mechanism over a range of noise, in ascending noise, those that afford no query left out.
+
+    Compared by the published bounds, which are quick; ``settled`` gives one of them its full number of queries.
+
+    Parameters
+    ----------
+    mechanism : str
+        Its registered name.
+    target : Target
+        What the plans must keep.
+    given : mapping or None
+        Parameters that are fixed, by name.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such mechanism or parameter, or the mechanism knows no plans.
+    """
+    cls = mechanism_named(mechanism)
+    given = dict(given or {})
+    if unknown := sorted(set(given) - set(fields_of(cls))):
+        raise ConfigurationError(f"{mechanism} has no parameter {unknown[0]!r}")
+    scales = target.teachers * np.geomspace(0.01, 1.0, 13)
+    candidates = [one.with_parameters(**given) for scale in scales for one in cls.plans(float(scale), target.teachers)]
+    if not candidates:
+        raise ConfigurationError(f"plans are made for {', '.join(planned_names())}; got {mechanism!r}")
+    found = [_choice(candidate, target) for candidate in dict.fromkeys(candidates)]
+    return [choice for choice in found if choice.queries > 0]
+
+
+def settled(choice: Choice, target: Target) -> Choice:
+    """The same plan by the exact accountant, which affords more queries and takes seconds to compute."""
+    mechanism = create(choice.mechanism, **choice.parameters)
+    unit = mechanism.unit(target.votes_per_unit)
+    laws = [stage.law(unit, target.classes) for stage in mechanism.stages]
+    share = choice.answered / choice.queries
+
+    def rounds(queries: int) -> dict[Law, int]:
+        found: dict[Law, int] = {}
+        for law, count in zip(laws, mechanism.queries_per_stage(queries, math.ceil(share * queries)), strict=True):
+            found[law] = found.get(law, 0) + count
+        return found
+
+    most = choice.queries
+    if target.queries is None and mechanism.queries_per_stage(2 * most) != mechanism.queries_per_stage(most):
+        while block_epsilon(rounds(2 * most), target.delta) <= target.epsilon and most < _MOST_QUERIES:
+            most *= 2
+        limits, fits, too_many = rounds(2 * most), most, 2 * most
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            cheap = block_epsilon(rounds(middle), target.delta, limits) <= target.epsilon
+            fits, too_many = (middle, too_many) if cheap else (fits, middle)
+        most = fits
+    answered = math.ceil(share * most)
+    return replace(
+        choice,
+        queries=most,
+        answered=answered,
+        epsilon=block_epsilon(rounds(most), target.delta),
+        correct=choice.agreement * answered,
+    )
+
+
+def best(found: Sequence[Choice], agreement: float) -> Choice:
+    """Most correct answers among the plans that reach ``agreement``; the most agreeing plan if none does.
+
+    With a fixed number of queries that is the plan with the best labels. Raises ConfigurationError when
+    there is no plan at all.
+    """
+    if not found:
+        raise ConfigurationError(
+            "with no amount of noise does a single query fit within this ε; raise ε or use more teachers"
+        )
+    good = [choice for choice in found if choice.agreement >= agreement]
+    if not good:
+        return max(found, key=lambda choice: (choice.agreement, choice.correct))
+    return max(good, key=lambda choice: (choice.correct, choice.agreement))
+
+
+def _choice(mechanism: Mechanism, target: Target) -> Choice:
+    histograms = target.histograms()
+    agrees, passes = mechanism.expected_agreement(histograms)
+    answered_share = float(passes.mean())
+    unit = mechanism.unit(target.votes_per_unit)
+    agreement = float((agrees * passes).sum() / max(float(passes.sum()), 1e-300))
+
+    def epsilon_of(queries: int) -> float:
+        answered = math.ceil(answered_share * queries)
+        curve = mechanism.charge(WIDE_ORDERS, unit, queries=queries, answered=answered)
+        return curve.to_epsilon(target.delta).epsilon
+
+    queries = _most_queries(epsilon_of, target.epsilon, target.queries)
+    answered = math.ceil(answered_share * queries)
+    return Choice(
+        mechanism=mechanism.name,
+        parameters=mechanism.parameters(),
+        queries=queries,
+        answered=answered,
+        epsilon=epsilon_of(queries) if queries else 0.0,
+        agreement=agreement,
+        correct=agreement * answered,
+    )
+
+
+def _most_queries(epsilon_of: Any, epsilon: float, wanted: int | None) -> int:
+    """The largest number within the budget, or ``wanted`` if that fits and nothing if it does not."""
+    if wanted is not None:
+        return wanted if epsilon_of(wanted) <= epsilon else 0
+    return bisect_right(range(1, _MOST_QUERIES + 1), epsilon, key=epsilon_of)
+
+
+def pyplot() -> Any:
+    """matplotlib's drawing functions, without a screen; MissingExtra where it is not installed."""
+    with optional_import("a picture of the plans"):
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot as functions
+    return functions
+
+
+def draw(found: Sequence[Choice], chosen: Choice, target: Target, path: Path) -> None:
+    """The trade-off as a picture: affordable answers against agreement, one curve per mechanism."""
+    functions = pyplot()
+    figure, axes = functions.subplots(figsize=(7.0, 4.5))
+    for name in sorted({choice.mechanism for choice in found}):
+        points = sorted((c.answered, 100.0 * c.agreement) for c in found if c.mechanism == name)
+        axes.plot(*zip(*points, strict=True), marker="o", linestyle="-" if len(points) < 20 else "", label=name)
+    axes.plot(chosen.answered, 100.0 * chosen.agreement, marker="*", markersize=16, color="black", label="chosen")
+    axes.set_xscale("log")
+    axes.set_xlabel(f"labels within ε = {target.epsilon:g} at δ = {target.delta:g}")
+    axes.set_ylabel("labels that name the majority class, %")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"the plot cannot be written to {path}: {error}") from None
+    finally:
+        functions.close(figure)

@@ -1,0 +1,327 @@
+"""`collegium account`, `plan` and `audit`: the accountant at the command line."""
+
+import json
+from dataclasses import asdict, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO, SMALLEST_SUM, GraphPlan, plan_graph
+from collegium_accounting.analysis import audit as auditing
+from collegium_accounting.analysis import planning
+from collegium_accounting.analysis.account import PrivacyReport
+from collegium_accounting.analysis.account import account as account_for
+from collegium_accounting.analysis.epsilons import Bound, planned_charges
+from collegium_accounting.analysis.vote_files import read_votes
+from collegium_accounting.errors import ConfigurationError, MissingExtra
+from collegium_accounting.mechanism_options import mechanism_options, with_mechanism_options
+from collegium_accounting.mechanisms import Adjacency, Noise, SeededNoise, SystemNoise, create, mechanism_named
+from collegium_accounting.mechanisms.parameters import fields_of
+from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, check_orders
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+_ANY_NUMBER = 10**9
+"""Queries of a run that is charged once, whatever their number."""
+
+_ORDERS = {"paper": PAPER_ORDERS, "wide": WIDE_ORDERS}
+
+
+MechanismName = Annotated[str, typer.Option("--mechanism", "-m", help="lnmax, gnmax, confident-gnmax, knn, …")]
+PrivacyUnit = Annotated[Literal["record", "party"], typer.Option(help="Whose data the ε is about.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command(
+    cls=with_mechanism_options("account"),
+    epilog="Examples: collegium account -m lnmax --gamma 0.05 --votes votes.npy --delta 1e-5 --json;  "
+    "collegium account -m gnmax --sigma 40 --queries 1000 --delta 1e-5",
+)
+def account(
+    context: typer.Context,
+    mechanism: MechanismName,
+    delta: Annotated[float, typer.Option(help="The δ of the guarantee.")] = 1e-5,
+    votes: Annotated[Path | None, typer.Option(help="Vote counts, one row per query: .npy, .npz, .csv.")] = None,
+    queries: Annotated[int | None, typer.Option(help="The number of queries, in place of --votes.")] = None,
+    screened: Annotated[int | None, typer.Option(help="Queries that the threshold test saw (knn).")] = None,
+    answered: Annotated[int | None, typer.Option(help="Queries that passed that test (knn).")] = None,
+    orders: Annotated[str, typer.Option(help="The Rényi orders: paper, wide, or a list such as 1.5,2,8.")] = "wide",
+    conversion: Annotated[Conversion, typer.Option(help="How to convert to (ε, δ).")] = Conversion.IMPROVED,
+    unit: PrivacyUnit = "record",
+    teachers_per_party: Annotated[int, typer.Option(min=1, help="Votes that one party casts.")] = 1,
+    adjacency: Annotated[
+        Adjacency | None,
+        typer.Option(help="Neighbours: one vote moves, or one comes or goes; by default the mechanism's own."),
+    ] = None,
+    bound: Annotated[Bound, typer.Option(help="The exact accountant, or published bounds.")] = "exact",
+    classes: Annotated[int | None, typer.Option(help="The number of classes; two cost less.")] = None,
+    loss_distribution: Annotated[
+        bool, typer.Option("--loss-distribution", help="Also the value by privacy loss distributions.")
+    ] = False,
+    publish: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="Release a publishable data-dependent ε at this order, fixed before the votes."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute the ε of a plan (--queries) or of saved votes (--votes), by every analysis that applies."""
+    _check_delta(delta)
+    counts = read_votes(votes) if votes is not None else None
+    given = mechanism_options(context)
+    if classes is not None and "classes" in fields_of(mechanism_named(mechanism)):
+        given["classes"] = classes
+    count = _queries(queries, screened, None if counts is None else counts.shape[0])
+    kind = mechanism_named(mechanism)
+    described = create(mechanism, **kind.completed(given, delta=delta, queries=count or 0))
+    if count is None and described.charged_once:
+        count = described.charged_queries(_ANY_NUMBER)
+    if count is None:
+        raise ConfigurationError("say what to account for: --votes FILE, --queries N, or --screened M --answered N")
+    if publish is not None and counts is None:
+        raise ConfigurationError("--publish needs --votes; the data-independent ε may be published as it is")
+    report = account_for(
+        described,
+        queries=count if counts is None else None,
+        votes=counts,
+        delta=delta,
+        answered=answered,
+        unit=unit,
+        teachers_per_party=teachers_per_party,
+        adjacency=adjacency,
+        bound=bound,
+        classes=classes,
+        orders=_orders(orders),
+        conversion=conversion,
+    )
+    published, by_loss = None, None
+    if publish is not None and counts is not None:
+        smooth = _reproduction("--publish", "smooth")
+        published = smooth.publishable_epsilon(described, counts, publish, delta, conversion, report.unit)
+    if loss_distribution:
+        losses = _reproduction("--loss-distribution", "loss_distributions")
+        charges = planned_charges(described, report.unit, report.queries, answered)
+        by_loss = losses.loss_distribution_epsilon(charges, delta)
+        if losses.too_large(charges, delta):
+            why = f"no loss distribution is computed where the published bound is above ε = {losses.LARGEST:g}"
+            report = replace(report, notes=(why, *report.notes))
+    shown = report.as_dict() | {"unit": unit, "epsilon_data_independent_pld": by_loss}
+    if published is not None:
+        shown["epsilon_publishable"] = published
+    if as_json:
+        typer.echo(json.dumps(shown, ensure_ascii=False, allow_nan=False))
+        return
+    _print_report(shown, report)
+    if published is not None:
+        smaller = published < report.epsilon
+        worth = "" if smaller else " It is no smaller than the data-independent one: publish that."
+        Console().print(
+            f"Publishable data-dependent ε: {published:.4f}.{worth} Release it once: each run "
+            "draws fresh noise and costs again.",
+            highlight=False,
+        )
+
+
+@app.command(
+    cls=with_mechanism_options("plan"),
+    epilog="Example: collegium plan --epsilon 2 --delta 1e-5 --teachers 250 --classes 10 --gaps 0.8,0.6,0.3",
+)
+def plan(
+    context: typer.Context,
+    epsilon: Annotated[float, typer.Option(help="The ε that the whole plan may cost.")],
+    teachers: Annotated[int, typer.Option(help="The number of teachers of all parties.")],
+    delta: Annotated[float, typer.Option(help="The δ of the guarantee.")] = 1e-5,
+    classes: Annotated[int, typer.Option(help="The number of classes.")] = 10,
+    gaps: Annotated[str, typer.Option(help="Expected gaps, as shares of the teachers, separated by commas.")] = "0.75",
+    queries: Annotated[int | None, typer.Option(help="The number of queries. Without it: as many as fit.")] = None,
+    agreement: Annotated[float, typer.Option(help="Share of labels that should name the majority class.")] = 0.95,
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="The mechanism to plan for, or all.")] = "all",
+    unit: PrivacyUnit = "record",
+    teachers_per_party: Annotated[int, typer.Option(min=1, help="Votes that one party casts.")] = 1,
+    parties: Annotated[int | None, typer.Option(help="Parties; by default teachers / teachers-per-party.")] = None,
+    dropout: Annotated[float, typer.Option(help="The share of the parties that may drop out of a sum.")] = 0.3,
+    collusion: Annotated[float, typer.Option(help="Share that may collude with the coordinator.")] = 0.1,
+    quorum: Annotated[float, typer.Option(help="Share of the parties without which no sum is opened.")] = 0.8,
+    plot: Annotated[Path | None, typer.Option(help="Draw the trade-off into this file (.png, .svg, .pdf).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Propose noise, threshold and number of queries for a target (ε, δ) and the expected gaps."""
+    _check_delta(delta)
+    given = mechanism_options(context)
+    if mechanism == "all" and given:
+        raise ConfigurationError(
+            f"--{next(iter(given)).replace('_', '-')} belongs to one mechanism: name the mechanism with -m"
+        )
+    if plot is not None:
+        planning.pyplot()  # what is not installed shows before the search, which takes its time
+    names = planning.planned_names() if mechanism == "all" else (mechanism,)
+    votes_moved = teachers_per_party if unit == "party" else 1
+    target = planning.Target(epsilon, delta, teachers, classes, _numbers(gaps, "gaps"), votes_moved, queries)
+    found = [choice for name in names for choice in planning.choices(name, target, given)]
+    chosen = planning.settled(planning.best(found, agreement), target)
+    if plot is not None:
+        planning.draw(found, chosen, target, plot)
+    members = parties if parties is not None else -(-teachers // teachers_per_party)
+    graph = None
+    if members >= SMALLEST_SUM:
+        graph = plan_graph(members, dropout, collusion, quorum=quorum, complete=members <= COMPLETE_UP_TO)
+    if as_json:
+        shown = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "unit": unit,
+            "votes_per_unit": votes_moved,
+            "best": asdict(chosen),
+            "choices": [asdict(choice) for choice in found],
+            "secure_sum": None if graph is None else asdict(graph) | {"quorum": graph.quorum},
+        }
+        typer.echo(json.dumps(shown, ensure_ascii=False, allow_nan=False))
+        return
+    table = Table(title=f"Plans within ε = {epsilon:g} at δ = {delta:g} ({unit} level)")
+    for heading in ("mechanism", "parameters", "queries", "labels", "ε", "majority, %"):
+        table.add_column(heading, justify="left" if heading in ("mechanism", "parameters") else "right")
+    for choice in sorted(found, key=lambda one: (one.agreement < agreement, -one.correct))[:15]:
+        mark = ""
+        if (choice.mechanism, choice.parameters) == (chosen.mechanism, chosen.parameters):
+            choice, mark = chosen, " ←"  # the others are compared by the published bound, which affords fewer queries
+        table.add_row(
+            choice.mechanism + mark,
+            _parameters(choice.parameters),
+            f"{choice.queries:,}",
+            f"{choice.answered:,}",
+            f"{choice.epsilon:.3f}",
+            f"{100 * choice.agreement:.2f}",
+        )
+    Console().print(table)
+    Console().print(f"Best: {chosen.mechanism} with {_parameters(chosen.parameters)}, {chosen.queries:,} queries")
+    Console().print(_sum_line(members, graph), highlight=False)
+
+
+@app.command(
+    cls=with_mechanism_options("audit"), epilog="Example: collegium audit -m gnmax --sigma 40 --runs 20000000 --seed 1"
+)
+def audit(
+    context: typer.Context,
+    mechanism: MechanismName,
+    delta: Annotated[float, typer.Option(help="The δ at which the stated ε is tested.")] = 1e-5,
+    teachers: Annotated[int, typer.Option(help="The number of votes per query.")] = 250,
+    classes: Annotated[int, typer.Option(help="The number of classes.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Queries per run, each chosen after the answers before it.")] = 40,
+    runs: Annotated[int, typer.Option(min=1_000_000, help="Runs on each of two neighbours.")] = 1_000_000,
+    failure: Annotated[float, typer.Option(help="The probability with which the measured bound may be wrong.")] = 1e-6,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of reproducible noise of the same law, which is drawn 100 times faster.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Attack a mechanism as implemented; fail if the measured lower bound on ε exceeds the stated ε."""
+    _check_delta(delta)
+    kind = mechanism_named(mechanism)
+    given = mechanism_options(context)
+    if "classes" in fields_of(kind):
+        given["classes"] = classes
+    described = create(mechanism, **kind.completed(given, delta=delta, queries=rounds))
+    noise: Noise = SystemNoise() if seed is None else SeededNoise(seed)
+    with Console(stderr=True).status("planning the attack") as status:
+        found = auditing.audit(
+            described,
+            noise,
+            teachers=teachers,
+            classes=classes,
+            rounds=rounds,
+            runs=runs,
+            delta=delta,
+            failure_probability=failure,
+            progress=lambda done: status.update(f"{done:,} of {runs:,} runs"),
+        )
+    if as_json:
+        typer.echo(json.dumps(found.as_dict(), ensure_ascii=False, allow_nan=False))
+    else:
+        table = Table(title=f"Audit of {mechanism} ({found.noise} noise)", show_header=False)
+        for key, value in found.as_dict().items():
+            table.add_row(key.replace("_", " "), str(value))
+        Console().print(table)
+    if not found.consistent:
+        raise typer.Exit(1)
+
+
+def _sum_line(members: int, graph: GraphPlan | None) -> str:
+    if graph is None:
+        return f"Secure sum: not among {members} parties; it needs {SMALLEST_SUM}."
+    shape = "all others" if graph.complete else f"{graph.neighbours} others each"
+    unless = f" but for {graph.liveness_failure:.0e}" if graph.liveness_failure else ""
+    return (
+        f"Secure sum among {members} parties: shares with {shape}, any {graph.threshold} open a secret, "
+        f"{graph.quorum} must stay. Drop-outs that it bears: {graph.dropped}{unless}; parties that may collude: "
+        f"{graph.colluding} but for 2^-{graph.security_bits}."
+    )
+
+
+def _reproduction(option: str, module: str) -> Any:
+    """The module that does what ``option`` asks for, of the package that reproduces the papers."""
+    try:
+        return import_module(f"collegium_reproduction.{module}")
+    except ModuleNotFoundError:
+        raise MissingExtra(f"{option} is not installed: pip install 'collegium[reproduction]'") from None
+
+
+def _queries(queries: int | None, screened: int | None, votes: int | None) -> int | None:
+    said = [value for value in (votes, queries, screened) if value is not None]
+    if len(said) > 1:
+        raise ConfigurationError("give one of --votes, --queries and --screened")
+    if said and said[0] < 0:
+        raise ConfigurationError(f"the number of queries cannot be negative; got {said[0]}")
+    return said[0] if said else None
+
+
+def _orders(text: str) -> tuple[float, ...]:
+    return _ORDERS[text] if text in _ORDERS else check_orders(_numbers(text, "orders"))
+
+
+def _numbers(text: str, what: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigurationError(f"--{what} takes numbers separated by commas; got {text!r}") from None
+
+
+def _check_delta(delta: float) -> None:
+    if not 0.0 < delta < 1.0:
+        raise ConfigurationError(f"delta must lie between 0 and 1; got {delta}")
+
+
+def _parameters(parameters: dict[str, float | int | str]) -> str:
+    return ", ".join(
+        f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in parameters.items()
+    )
+
+
+_ROWS = {
+    "epsilon": "data-independent",
+    "epsilon_attained": "data-independent, forced by an adversary",
+    "epsilon_data_independent_classic": "data-independent, published bound",
+    "epsilon_data_independent_moments": "data-independent, published bound, moments λ ≤ 8",
+    "epsilon_data_independent_pld": "data-independent, loss distribution",
+    "epsilon_paper_bound": "from the votes, the paper's bound (secret)",
+    "epsilon_exact": "from the votes, exact, continuous noise (secret)",
+    "epsilon_exact_released": "from the votes, exact, noise as released (secret)",
+}
+
+
+def _print_report(shown: dict[str, Any], report: PrivacyReport) -> None:
+    title = f"{shown['mechanism']} ({_parameters(shown['parameters'])}), {shown['queries']:,} queries, "
+    Console().print(title + f"{shown['unit']} level, δ = {shown['delta']:g}", highlight=False)
+    table = Table()
+    table.add_column("analysis")
+    table.add_column("ε", justify="right")
+    others = {key: key.removeprefix("epsilon_").replace("_", " ") for key in report.other}
+    for key, words in (_ROWS | others).items():
+        value = shown.get(key)
+        if value is not None:
+            table.add_row(words, value if isinstance(value, str) else f"{value:.4f}")
+    Console().print(table)
+    for note in report.notes:
+        Console().print(f"Note: {note}.")

@@ -1,0 +1,168 @@
+"""Positions in a plane: rounds in which one vote moves from class a to class b, with a third outcome "another class".
+
+The three-outcome variable and its monotone enclosures are those of docs/privacy.md, section 4: given M, the largest
+noisy count among the other classes, a stands at x and b at y. Beyond the reach the third outcome is lost and
+the duel of a and b on a line remains.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from collegium_accounting.game.cells import Cells, Enclosure
+from collegium_accounting.game.lattice import FAR_BELOW, Lattice
+from collegium_accounting.game.lines import Line
+from collegium_accounting.renyi import FloatArray
+from collegium_accounting.units import IntArray
+
+_REACH = {"gaussian": 9.5, "laplace": 46.0}
+_RIDGE = {"gaussian": 6.0, "laplace": 20.0}
+"""Where a or b stands so many scales above M, their duel stands for the plane."""
+
+_CORE = {"gaussian": 6.25, "laplace": 4.5}
+"""Second differences are tabulated where both positions are within so many scales of M,"""
+
+_TABULATED = 625
+"""but at no more than so many positions on each side: Gaussian noise of a larger scale is tabulated less densely."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Three outcomes at integer positions (x, y), and on the unbounded rectangles beside them."""
+
+    lattice: Lattice
+    tie_to_a: bool
+    vote_length: float
+
+    @classmethod
+    def build(cls, noise: str, scale: float, tie_to_a: bool) -> "Plane":
+        """The plane of ``noise`` ("discrete-gaussian" or "discrete-laplace") with ``scale`` in votes."""
+        family, vote = noise.removeprefix("discrete-"), 1.0 / scale
+        return cls(Lattice.build(family, scale, _REACH[family] + 4.0 * vote), tie_to_a, vote)
+
+    @property
+    def discrete(self) -> bool:
+        """Only integer positions exist."""
+        return True
+
+    def roots(self) -> Cells:
+        """Rectangles that grow away from M, and the unbounded sides; where Laplace noise bends lie edges."""
+        lattice, end = self.lattice, self.lattice.reach
+        one = max(1, round(1.0 / lattice.step))
+        grid = [k * one for k in (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)]
+        top = math.ceil(_RIDGE[lattice.family] / lattice.step)
+        edges = [side * g for g in grid if g < end for side in (-1, 1)] + [-end]
+        xs, ys = (np.unique([*(e for e in edges if e < top), top, kink]) for kink in (1, -1))
+        x1, y1 = (g.ravel() for g in np.meshgrid(xs[:-1], ys[:-1], indexing="ij"))
+        x2, y2 = (g.ravel() for g in np.meshgrid(xs[1:], ys[1:], indexing="ij"))
+        box = np.stack([x1, x2, y1, y2], axis=1)
+        far_x, far_y = np.full(len(ys) - 1, FAR_BELOW), np.full(len(xs) - 1, FAR_BELOW)
+        left = [far_x, np.full(len(far_x), -end), ys[:-1], ys[1:]]
+        below = [xs[:-1], xs[1:], far_y, np.full(len(far_y), -end)]
+        corner = np.array([[FAR_BELOW, -end, FAR_BELOW, -end]])
+        sides = [np.stack(side, axis=1) for side in (left, below)]
+        return Cells(np.concatenate([box, *sides, corner]).astype(np.int64))
+
+    def enclose(self, cells: Cells) -> Enclosure:
+        """Probabilities, log-ratios and the error of bilinear interpolation on each rectangle."""
+        x1, x2, y1, y2 = cells.bounds.T
+        lattice, tie = self.lattice, self.tie_to_a
+        xs, ys = np.stack([x2, x1, x1, x2]), np.stack([y1, y2, y1, y2])
+        laws = lattice.log_three(
+            np.concatenate([xs, xs - 1]).ravel(), np.concatenate([ys, ys + 1]).ravel(), tie
+        ).reshape(3, 2, 4, -1)
+        (p_low, p_high, p_south, p_north), (q_low, q_high, q_south, q_north) = laws.transpose(1, 2, 0, 3)
+        rest_high = np.exp(self._log_rest(x1 - 1, y1 + 1))
+        corner, other = np.exp(q_low), np.exp(q_high)
+        low, high = self._ratio(p_low, q_low, -1), self._ratio(p_high, q_high, 1)
+        with np.errstate(invalid="ignore"):
+            south, north = p_south - q_south, p_north - q_north
+        corners = np.stack([[corner, low], [other, high], [np.exp(q_south), south], [np.exp(q_north), north]])
+        return Enclosure(
+            base_high=np.stack([corner[0], other[1], rest_high]),
+            ell_low=low,
+            ell_high=high,
+            first_high=np.exp(p_low[0]),
+            corners=corners,
+            curvature=self._curvature(cells.bounds),
+        )
+
+    @property
+    def spare(self) -> tuple[float, float]:
+        """Nothing: the rectangles are enclosed as they are."""
+        return 0.0, 0.0
+
+    def duel(self, line: Line) -> Line:
+        """``line``, the duel of a and b without M, made to bound the rest of the plane as well.
+
+        With E the event that M wins, p and q the densities of the noisy counts of a and b, the three outcomes'
+        hockey sticks exceed the duel's by at most 2·∫_E |p − k·q|: docs/privacy.md, Lemma 7.
+        """
+        far = _RIDGE[self.lattice.family] - self.vote_length
+        tail = math.exp(self.lattice.log_beyond(far))
+        gaussian = self.lattice.family == "gaussian"
+        peak = 1.0 / math.sqrt(2.0 * math.pi) if gaussian else 0.5
+        density = peak * math.exp(-0.5 * far * far if gaussian else -far)
+        return replace(line, spare=(2.0 * self.vote_length * (density + 2.0 * peak * tail), 2.0 * tail))
+
+    def _ratio(self, log_p: FloatArray, log_q: FloatArray, side: int) -> FloatArray:
+        """log P/Q, enclosed outwards (``side`` −1 below, +1 above) where both have underflowed."""
+        with np.errstate(invalid="ignore"):
+            ell = log_p - log_q
+        cap = 2.0 * self.vote_length if self.lattice.family == "laplace" else math.inf
+        ell[0] = np.clip(np.nan_to_num(ell[0], nan=cap if side > 0 else 0.0, posinf=math.inf), 0.0, cap)
+        ell[1] = np.clip(np.nan_to_num(ell[1], nan=-cap if side < 0 else 0.0, neginf=-math.inf), -cap, 0.0)
+        return ell
+
+    def _log_rest(self, x: IntArray, y: IntArray) -> FloatArray:
+        far_x, far_y = x <= FAR_BELOW // 2, y <= FAR_BELOW // 2
+        down = self.lattice.log_down
+        return np.where(far_x, 0.0, down(np.where(far_x, 0, x))) + np.where(far_y, 0.0, down(np.where(far_y, 0, y)))
+
+    @cached_property
+    def _differences(self) -> tuple[int, int, FloatArray]:
+        """(half, stride, second differences over ``stride`` votes divided by its square).
+
+        Shape ``[2 axes, 2 (P − Q, Q), 3, side, side]``, for the positions −half, −half + stride, …, half in x and y.
+        """
+        core = math.ceil(_CORE[self.lattice.family] / self.vote_length)
+        stride = math.ceil(core / _TABULATED) if self.lattice.family == "gaussian" else 1
+        count = min(core // stride, _TABULATED)
+        side = np.arange(-count - 1, count + 2) * stride
+        x, y = (part.ravel() for part in np.meshgrid(side, side, indexing="ij"))
+        p, q = (
+            np.exp(self.lattice.log_three(x - moved, y + moved, self.tie_to_a)).reshape(3, len(side), len(side))
+            for moved in (0, 1)
+        )
+        both = np.stack([p - q, q])
+        in_x, in_y = np.diff(both, 2, axis=2)[:, :, :, 1:-1], np.diff(both, 2, axis=3)[:, :, 1:-1, :]
+        return count * stride, stride, np.stack([in_x, in_y]) / stride**2
+
+    def _curvature(self, bounds: IntArray) -> FloatArray:
+        half, stride, differences = self._differences
+        out = np.full((2, 2, 2, 3, len(bounds)), np.inf)
+        out[0] = -np.inf
+        near = np.flatnonzero((np.abs(bounds) <= half).all(axis=1))
+        between = 1.5 * (stride - 1) * self._steepest[:, None]
+        for cell in near.tolist():
+            x1, x2, y1, y2 = (bounds[cell] + half).tolist()
+            part = differences[:, :, :, x1 // stride : 1 - -x2 // stride, y1 // stride : 1 - -y2 // stride]
+            share = np.array([(x2 - x1) ** 2, (y2 - y1) ** 2])[:, None, None] / 8.0
+            out[0, ..., cell] = share * (part.min(axis=(3, 4)) - between)
+            out[1, ..., cell] = share * (part.max(axis=(3, 4)) + between)
+        return out
+
+    @property
+    def _steepest(self) -> FloatArray:
+        """By how much second differences of P − Q and of Q change, at most, per vote in x and in y together.
+
+        a differences in x and b ≥ 1 in y of Σ f(u − x)·F(u − y) are at most Σ|Δᵃf|·max|Δᵇ⁻¹f|, and Σ|Δᵃf| for b = 0.
+        """
+        differences = [np.abs(np.diff(self.lattice.mass, n)) for n in range(5)]
+        total, most = [float(d.sum()) for d in differences], [float(d.max()) for d in differences]
+        mixed = total[2] * most[1]
+        of_difference = max(total[4] + 2.0 * total[3] * most[0] + mixed, mixed + 2.0 * total[1] * most[2] + most[3])
+        of_level = max(total[3] + total[2] * most[0], total[1] * most[1] + most[2])
+        return np.array([of_difference, of_level])

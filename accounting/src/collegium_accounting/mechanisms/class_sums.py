@@ -1,0 +1,150 @@
+"""Class sums: one noisy vector that sums what every record contributes; all labels follow from it.
+
+A record x of class y contributes φ(x) ⊗ c_y and the number `COUNT`. φ is a public map into whole-number vectors
+(`data.kernels`) of Euclidean length at most `ONE`; c_y = C·e_y − 1 is the code of class y among C classes, of squared
+length C(C − 1). So a contribution depends on its record and on public facts alone, consists of whole numbers, and
+its squared length is at most Δ² = ONE²·C(C − 1) + COUNT² = `bound_squared`. From that follow, with whole numbers and
+no rounding left to argue about:
+
+* add-remove: the sum changes by one contribution, hence by at most Δ;
+* replace: it changes by the difference of two contributions, hence by at most 2Δ. This is attained: with two classes
+  a record whose label is turned contributes −φ(x) ⊗ c_y;
+* a person with g records: each contributes trunc(φ(x)/g) ⊗ c_y and ⌊COUNT/g⌋. Truncation shortens, and the g vectors
+  add up to one of length at most Δ by the triangle inequality;
+* the unit party: a party sends one vector, whichever follows from its records, that is brought to a length of at most
+  Δ. So adding or removing the party, with all of its records, moves the sum by at most Δ.
+
+``sigma`` is the noise on every number in units of Δ, so the whole release is one Gaussian mechanism of sensitivity 1
+and noise σ. Labels, scores and students are computed from it and cost nothing more.
+
+A second round may ask for the sum under a map that follows from what the first released. Whatever that was, the map
+is fixed before a record is summed, so the bound holds again. Two rounds with noise σ, the second adaptive on the
+first, are one Gaussian mechanism with noise σ/√2: for every outcome of the first, the second's privacy loss is at
+most that of two normal distributions 1/σ apart, and independent losses of this kind add up to one of √2/σ (Dong, Roth
+and Su 2022, Corollary 2).
+
+References
+----------
+Hall, Rinaldo and Wasserman, "Differential privacy for functions and functional data", JMLR 2013.
+Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.
+Dong, Roth and Su, "Gaussian differential privacy", Journal of the Royal Statistical Society B 2022.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from collegium_accounting.errors import ConfigurationError
+from collegium_accounting.game.laws import block_epsilon
+from collegium_accounting.limits import MAX_CLASSES, MAX_SUM_LENGTH
+from collegium_accounting.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage, SumMode
+from collegium_accounting.mechanisms.gaussian_stage import SOURCE, GaussianStage, NoisedByParties
+from collegium_accounting.mechanisms.parameters import Parameter
+from collegium_accounting.mechanisms.registry import register
+from collegium_accounting.units import Adjacency, IntArray, Unit, checked_counts, winners
+
+ONE = 2**16
+"""The whole number that stands for length 1 of φ."""
+
+MOST_ROUNDS = 2
+
+_NO_VOTES = "class sums are one noisy vector and no votes: account without votes"
+
+
+def count_of_one(classes: int) -> int:
+    """`COUNT`: the number that stands for one record in the sum's last entry; an eighth of the other entries' Δ."""
+    return ONE * math.isqrt(classes * (classes - 1) * 2**20) // (8 * 2**10)
+
+
+def bound_squared(classes: int) -> int:
+    """Δ²: the largest squared length of one record's contribution, in the units of the sum's entries."""
+    return ONE * ONE * classes * (classes - 1) + count_of_one(classes) ** 2
+
+
+@register
+@dataclass(frozen=True)
+class ClassSums(Mechanism):
+    """The sum of all records' contributions + Gaussian noise of σ·Δ on every entry."""
+
+    name: ClassVar[str] = "class-sums"
+    source: ClassVar[str] = "Hall, Rinaldo and Wasserman, JMLR 2013; Balle and Wang, ICML 2018, Theorem 8"
+    adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE, Adjacency.REPLACE)
+    answered_by: ClassVar[AnsweredBy] = AnsweredBy.ALL_RECORDS
+    sum_modes: ClassVar[tuple[SumMode, ...]] = (SumMode.CLEAR, SumMode.MASKED_AND_NOISED)
+    charged_once: ClassVar[bool] = True
+    no_votes_because: ClassVar[str] = _NO_VOTES
+
+    sigma: Annotated[float, Parameter("standard deviation of the noise on each entry", "largest contributions")]
+    classes: Annotated[int, Parameter("classes of the task", at_most=MAX_CLASSES)]
+    rounds: Annotated[int, Parameter("sums that are released, each with this noise", at_most=MOST_ROUNDS)] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.classes < 2:
+            raise ConfigurationError(f"class sums need at least 2 classes; got {self.classes}")
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (SumRelease("sums", self.sigma, math.sqrt(bound_squared(self.classes))),)
+
+    @classmethod
+    def within_budget(cls, given: Mapping[str, Any], epsilon: float, delta: float, unit: str) -> dict[str, Any]:
+        """With the smallest noise whose ε fits the budget where ``given`` names no sigma; 4 digits, rounded up."""
+        if "sigma" in given:
+            return dict(given)
+        low, high = 2.0**-6, 2.0**24
+        while high - low > 1e-5 * high:
+            middle = math.sqrt(low * high)
+            tried = cls(**{**given, "sigma": middle})
+            law = tried.stages[0].law(Unit(1, cls.adjacencies[0]))
+            assert law is not None  # a whole vector always has one
+            fits = block_epsilon({law: tried.rounds}, delta) <= epsilon * (1.0 - 1e-6)
+            low, high = (low, middle) if fits else (middle, high)
+        step = 10.0 ** (math.floor(math.log10(high)) - 3)
+        return {**given, "sigma": float(f"{math.ceil(high / step) * step:.4g}")}
+
+    def charged_queries(self, queries: int) -> int:
+        """The number of sums, however many inputs are labelled from them."""
+        return self.rounds if queries else 0
+
+    def party_unit(self, teachers: int, adjacency: Adjacency | None = None) -> Unit:
+        """A party moves the sum by as much as a record does, where each sends one vector."""
+        return self.unit(1, adjacency)
+
+    def noised_by_parties(self, honest_survivors: int) -> "NoisedClassSums":
+        return NoisedClassSums(self.sigma, self.classes, self.rounds, honest_survivors=honest_survivors)
+
+
+@dataclass(frozen=True)
+class SumRelease(GaussianStage):
+    """One noisy vector. The noise ``sigma`` of every entry is in units of Δ, which is ``bound`` in entries."""
+
+    bound: float
+
+    def moved(self, unit: Unit) -> float:
+        """1 for each contribution, 2 where one replaces another."""
+        return unit.votes * (1.0 if unit.adjacency is Adjacency.ADD_REMOVE else 2.0)
+
+    def entries(self, unit: Unit) -> int:
+        """Any entry of the longest vector that is summed may change."""
+        return MAX_SUM_LENGTH
+
+    @property
+    def parts_of_a_vote(self) -> float:
+        return self.bound
+
+    def run(self, counts: IntArray, noise: Noise) -> IntArray:
+        """The largest entry of each noisy row, one vote being a contribution of length 1."""
+        votes = checked_counts(counts)
+        return winners(votes + noise.gaussian(self.sigma, votes.shape))
+
+
+@register
+@dataclass(frozen=True)
+class NoisedClassSums(NoisedByParties, ClassSums):
+    """ClassSums on a sum that carries Gaussian noise of at least σ·Δ already."""
+
+    name: ClassVar[str] = "noised-class-sums"
+    source: ClassVar[str] = f"{ClassSums.source}; {SOURCE}"
+    no_votes_because: ClassVar[str] = _NO_VOTES

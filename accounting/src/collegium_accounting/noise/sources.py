@@ -1,0 +1,123 @@
+"""Where noise comes from: the operating system's randomness to release, a seed to test and to reproduce.
+
+Floating-point samplers leak through their rounding (Mironov 2012), so a release uses the exact
+discrete samplers of Canonne, Kamath and Steinke (2020) as shipped by OpenDP, on integers alone. OpenDP is
+imported by the first draw: most of what the package computes draws nothing.
+"""
+
+import hashlib
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium_accounting.errors import ConfigurationError
+from collegium_accounting.units import IntArray
+
+
+class SystemNoise:
+    """Exact discrete noise from the operating system's randomness: the only source that may release labels."""
+
+    @property
+    def private(self) -> bool:
+        return True
+
+    def laplace(self, scale: float, shape: tuple[int, ...]) -> IntArray:
+        """Discrete Laplace, mass ∝ e^{−|x|/scale}."""
+        space = _integers(), _opendp().metrics.l1_distance(T="i64")
+        return _zeros_through(_opendp().measurements.make_laplace(*space, scale=_positive(scale)), shape)
+
+    def gaussian(self, sigma: float, shape: tuple[int, ...]) -> IntArray:
+        """Discrete Gaussian, mass ∝ e^{−x²/2σ²}."""
+        space = _integers(), _opendp().metrics.l2_distance(T="f64")
+        return _zeros_through(_opendp().measurements.make_gaussian(*space, scale=_positive(sigma)), shape)
+
+    def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
+        """OpenDP's noisy max under zero-concentrated divergence, which is the Gumbel one, compared exactly."""
+        space = _integers(), _opendp().metrics.linf_distance(T="i64")
+        select = _opendp().measurements.make_noisy_max(
+            *space, _opendp().measures.zero_concentrated_divergence(), scale=_positive(scale)
+        )
+        return np.array([select(row) for row in counts.tolist()], dtype=np.int64)
+
+
+_COARSE = 2.0**12
+"""Above this, seeded discrete Gaussian noise is rounded continuous noise: no test can tell, and no table is needed."""
+
+
+class SeededNoise:
+    """Reproducible noise, for tests; never private.
+
+    Parameters
+    ----------
+    seed : any integer; the same seed gives the same noise in the same order of calls.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng(seed)
+
+    @property
+    def private(self) -> bool:
+        return False
+
+    def laplace(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray:
+        """Discrete Laplace noise, as the difference of two geometric variables."""
+        success = -math.expm1(-1.0 / _positive(scale))
+        return self.generator.geometric(success, shape) - self.generator.geometric(success, shape)
+
+    def gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray:
+        """Discrete Gaussian noise, by inverting its distribution function, cut where the mass is below 1e-300."""
+        if sigma > _COARSE:
+            return np.rint(self.generator.normal(0.0, sigma, shape)).astype(np.int64)
+        reach = math.ceil(37.0 * _positive(sigma)) + 1
+        support = np.arange(-reach, reach + 1)
+        mass = np.exp(-0.5 * (support / sigma) ** 2)
+        return self.generator.choice(support, size=shape, p=mass / mass.sum()).astype(np.int64)
+
+    def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
+        noisy = counts + self.generator.gumbel(0.0, _positive(scale), counts.shape)
+        return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
+
+
+def source_of(seed: int | None, *question: str) -> SystemNoise | SeededNoise:
+    """Where the noise of one draw comes from: the operating system, or, with a seed, what names the draw.
+
+    With a seed the noise follows from it and from ``question`` alone, so that it is the same in whatever order and
+    process it is drawn, and is never private.
+    """
+    if seed is None:
+        return SystemNoise()
+    name = hashlib.sha256("|".join((str(seed), *question)).encode()).digest()
+    return SeededNoise(int.from_bytes(name[:16], "big"))
+
+
+@cache
+def _opendp() -> Any:
+    import opendp.domains
+    import opendp.measurements
+    import opendp.measures
+    import opendp.metrics
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    return opendp
+
+
+def _integers() -> Any:
+    """The domain of vectors of integers."""
+    domains = _opendp().domains
+    return domains.vector_domain(domains.atom_domain(T="i64"))
+
+
+def _zeros_through(measurement: Any, shape: tuple[int, ...]) -> IntArray:
+    size = math.prod(shape)
+    drawn = measurement([0] * size) if size else []
+    return np.asarray(drawn, dtype=np.int64).reshape(shape)
+
+
+def _positive(scale: float) -> float:
+    if not (math.isfinite(scale) and scale > 0.0):
+        raise ConfigurationError(f"a noise scale must be a positive number; got {scale}")
+    return scale
