@@ -7,10 +7,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: docs demo check test style types fast-tests dist audit stubs clean
 
-.venv/installed: pyproject.toml reproduction/pyproject.toml
+.venv/installed: pyproject.toml accounting/pyproject.toml reproduction/pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[all,dev]' --editable ./reproduction
+	$(BIN)/python -m pip install --quiet --editable ./accounting --editable '.[all,dev]' --editable ./reproduction
 	touch $@
 
 demo: .venv/installed
@@ -37,8 +37,9 @@ fast-tests: .venv/installed
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-# Source archives and wheels of both distributions.
+# Source archives and wheels of the three distributions.
 dist: .venv/installed
+	$(BIN)/python -m build --outdir dist accounting
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m build --outdir dist reproduction
 
@@ -52,4 +53,4 @@ stubs: .venv/installed
 		src/collegium/protocol/proto/collegium/protocol/v1/*.proto
 
 clean:
-	rm -rf .venv build dist site src/*.egg-info reproduction/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build dist site src/*.egg-info accounting/src/*.egg-info reproduction/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -45,4 +45,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """For ``-n auto``. A part of the suite runs in this process, where a debugger works and nothing need be started."""
     named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}
-    return WORKERS if named == {Path(__file__).parent} else 0
+    return WORKERS if named == {config.rootpath / folder for folder in config.getini("testpaths")} else 0

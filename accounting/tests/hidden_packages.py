@@ -6,8 +6,6 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-import collegium
-
 _STARTUP = """
 import sys
 
@@ -22,6 +20,10 @@ class Hiding:
     def find_spec(self, name, path=None, target=None):
         return None if name.partition(".")[0] in {names!r} else self.finder.find_spec(name, path, target)
 
+    def find_distributions(self, context):
+        found = getattr(self.finder, "find_distributions", lambda _: ())(context)
+        return [one for one in found if (one.name or "").replace("-", "_") not in {names!r}]
+
 
 sys.meta_path[:] = map(Hiding, sys.meta_path)
 """
@@ -31,5 +33,5 @@ def environment_without(modules: Collection[str], folder: Path) -> dict[str, str
     """Variables for a Python process that finds none of these top-level modules; ``folder`` gets its start-up file."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text(_STARTUP.format(names=sorted(modules)), encoding="utf-8")
-    search_path = [str(folder), str(Path(collegium.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    search_path = [str(folder), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, search_path))}

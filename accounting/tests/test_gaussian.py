@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from collegium_accounting.errors import ConfigurationError
 
+from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.game.gaussian import gaussian_mechanism_profile
 from collegium_accounting.game.laws import RenyiLaw, VectorLaw, block_profile, discrete_vector
 from collegium_accounting.game.profile import compose

@@ -7,21 +7,12 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
-from collegium_accounting.errors import BudgetExceeded, UnsupportedAccounting
-from collegium_reproduction import loss_distributions as pld
-from collegium_reproduction.screening import (
-    private_knn_curve,
-    screening_curve,
-    threshold_curve,
-    unbounded_screening_curve,
-)
 from dp_accounting import rdp
 from scipy.special import logsumexp
-from support.renyi_filter import RenyiFilter
 
-from collegium_accounting.divergences.grids import ThresholdTestLaw
 from collegium_accounting.divergences.independent import sampled_gaussian_curve, theorem_2
 from collegium_accounting.divergences.papers import lemma_4_log_q, theorem_3, theorem_6
+from collegium_accounting.errors import UnsupportedAccounting
 from collegium_accounting.mechanisms import Adjacency, Unit, create
 from collegium_accounting.renyi import (
     PAPER_ORDERS,
@@ -120,51 +111,6 @@ def test_the_continuous_value_is_no_bound_for_discrete_noise_at_fractional_order
     assert discrete > continuous * 1.0005
 
 
-def test_private_knn_figure_5_reproduces():
-    screen, delta = ThresholdTestLaw(85, 210), 1e-5
-
-    def epsilon(curve):
-        return (curve * 8192).to_epsilon(delta, Conversion.CLASSIC).epsilon
-
-    fine = tuple(1 + x / 50 for x in range(1, 800))
-    assert epsilon(gaussian_curve(1, 85, fine)) == pytest.approx(5.68, abs=0.01)
-    assert epsilon(screening_curve(screen, 30, 300, fine)) == pytest.approx(4.44, abs=0.01)
-    assert epsilon(sampled_gaussian_curve(1, 85, 0.25, WIDE_ORDERS)) == pytest.approx(1.313, abs=0.002)
-    assert epsilon(screening_curve(screen, 30, 300, WIDE_ORDERS, sampling_rate=0.25)) == pytest.approx(1.042, abs=0.002)
-
-
-def test_private_knn_table_1_costs_117_by_its_stated_parameters():
-    mechanism = create("knn", k=300, classes=10, threshold=180, sigma1=75, sigma2=25, sampling_rate=0.15)
-    total = private_knn_curve(mechanism, WIDE_ORDERS, 1000, 735)
-    assert total.to_epsilon(1e-5, Conversion.CLASSIC).epsilon == pytest.approx(1.17, abs=0.02)
-
-
-def test_screening_keeps_every_pair_not_only_the_last():
-    screen = ThresholdTestLaw(85, 210)
-    everything = screening_curve(screen, 30, 300, (8.0,)).values[0]
-    last = screening_curve(screen, 299, 300, (8.0,)).values[0]
-    assert last < everything <= gaussian_curve(1, 85, (8.0,)).values[0]
-    assert unbounded_screening_curve(screen, (8.0,)).values[0] >= everything
-
-
-def test_threshold_search_reaches_every_count_that_matters():
-    """A range ten times as wide finds nothing larger."""
-    for sigma in (2.0, 30.0):
-        for votes in (1, 3):
-            wide = screening_curve(ThresholdTestLaw(sigma, 2000.4), 0, 4000, (2.0, 16.0, 64.0), votes).values
-            ours = threshold_curve(sigma, 0.4, (2.0, 16.0, 64.0), Unit(votes)).values
-            assert (ours >= wide * (1 - 1e-12)).all()
-
-
-def test_sampling_half_the_records_is_between_none_and_all():
-    screen = ThresholdTestLaw(20, 40)
-    whole = screening_curve(screen, 10, 100, WIDE_ORDERS).values
-    half = screening_curve(screen, 10, 100, WIDE_ORDERS, sampling_rate=0.5).values
-    nearly_all = screening_curve(screen, 10, 100, WIDE_ORDERS, sampling_rate=1.0 - 1e-12).values
-    np.testing.assert_allclose(nearly_all, whole, rtol=1e-9)
-    assert (half < whole).all()
-
-
 def test_data_dependent_accounting_under_sampling_is_refused():
     mechanism = create("knn", k=300, classes=10, threshold=180, sigma1=75, sigma2=25, sampling_rate=0.15)
     with pytest.raises(UnsupportedAccounting, match="sampling"):
@@ -189,15 +135,6 @@ def test_laplace_curves_are_the_divergence_of_shifted_noise(scale, shift):
         assert laplace_curve(shift, scale, (order,)).values[0] == pytest.approx(continuous, rel=1e-4)
 
 
-def test_loss_distributions_give_the_known_values():
-    assert pld.composed_epsilon([(pld.gaussian_loss(40, math.sqrt(2)), 1000)], 1e-5) == pytest.approx(4.98, abs=0.01)
-    assert (gaussian_curve(math.sqrt(2), 40, WIDE_ORDERS) * 1000).to_epsilon(1e-5).epsilon == pytest.approx(
-        5.38, abs=0.01
-    )
-    laplace = pld.composed_epsilon([(pld.laplace_loss(0.05, Unit()), 1000)], 1e-5)
-    assert laplace < (theorem_2(0.05, WIDE_ORDERS, Unit()) * 1000).to_epsilon(1e-5).epsilon
-
-
 @pytest.mark.parametrize("name", ("lnmax", "gnmax", "exponential", "confident-gnmax"))
 def test_charges_grow_with_votes_and_stay_above_every_exact_loss(name):
     parameters = {
@@ -216,23 +153,3 @@ def test_charges_grow_with_votes_and_stay_above_every_exact_loss(name):
         for discrete in (False, True):
             loss = mechanism.exact_loss(votes, WIDE_ORDERS, adjacency, discrete)
             assert (loss <= one * (1 + 1e-6)).all()
-
-
-def test_filter_admits_until_the_budget_and_then_refuses_without_charging():
-    charge = gaussian_curve(math.sqrt(2), 40, WIDE_ORDERS)
-    order = (charge * 100).to_epsilon(1e-5).order
-    single = RenyiCurve((order,), charge.values[[WIDE_ORDERS.index(order)]])
-    budget = (single * 100).to_epsilon(1e-5).epsilon
-    guard = RenyiFilter(budget * (1 + 1e-12), 1e-5, (order,))
-    for _ in range(100):
-        guard.charge(single)
-    with pytest.raises(BudgetExceeded, match="next charge"):
-        guard.charge(single)
-    np.testing.assert_allclose(guard.spent.values, single.values * 100)
-
-
-def test_filter_over_many_orders_pays_for_choosing_among_them():
-    charge = gaussian_curve(1, 5, WIDE_ORDERS)
-    ordinary = charge.to_epsilon(1e-5).epsilon
-    assert not RenyiFilter(ordinary, 1e-5, WIDE_ORDERS).admits(charge)
-    assert RenyiFilter(ordinary * 1.5, 1e-5, WIDE_ORDERS).admits(charge)

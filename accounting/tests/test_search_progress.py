@@ -43,10 +43,10 @@ def test_a_line_comes_after_a_second_and_another_every_five() -> None:
 
 @pytest.mark.slow
 def test_the_command_shows_a_search_on_standard_error_alone(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "collegium.cli", "account", "-m", "lnmax", "--gamma", "0.15", "--queries", "40"]
+    given = ("account", "-m", "lnmax", "--gamma", "0.15", "--queries", "40")
     run = [
         subprocess.run(
-            [*command, "--json"],
+            [sys.executable, "-m", "collegium_accounting", *given, "--json"],
             env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)},
             capture_output=True,
             text=True,

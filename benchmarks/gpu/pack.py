@@ -1,8 +1,8 @@
 """Pack the GPU kit: ``python -m benchmarks.gpu.pack kit.zip``, then on the other machine ``unzip`` and ``sh run.sh``.
 
-The file holds this package, the benchmarks, MNIST where it is at hand, and wheels for Python 3.12 on Linux of what the
-accelerated path needs beside PyTorch, torchvision and numpy. No wheel of Flower, gRPC or the privacy libraries is among
-them: nothing there needs one.
+The file holds this package, the accountant, the benchmarks, MNIST where it is at hand, and wheels for Python 3.12 on
+Linux of what the accelerated path needs beside PyTorch, torchvision and numpy. No wheel of Flower, gRPC or the
+libraries that draw noise is among them: nothing there needs one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import collegium
+import collegium_accounting
 from benchmarks.gpu.parts import DATA
 from collegium.data.loading.sources import data_root
 
@@ -54,10 +55,14 @@ def download(folder: Path) -> None:
 
 def pack(target: Path, wheels: Path | None, data: Path | None) -> int:
     """Write the kit; returns the bytes of its wheels."""
-    package, benchmarks = Path(collegium.__file__).parent, Path(__file__).parents[1]
+    roots = {
+        "src/collegium": Path(collegium.__file__).parent,
+        "src/collegium_accounting": Path(collegium_accounting.__file__).parent,
+        "benchmarks": Path(__file__).parents[1],
+    }
     weight = 0
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as kit:
-        for root, prefix in ((package, "src/collegium"), (benchmarks, "benchmarks")):
+        for prefix, root in roots.items():
             for file in sorted(root.rglob("*")):
                 if file.is_file() and "__pycache__" not in file.parts:
                     kit.write(file, f"{prefix}/{file.relative_to(root)}")

@@ -4,7 +4,6 @@ No large library is imported here. The module of a subcommand is imported when t
 """
 
 import importlib
-import io
 import logging
 import os
 import sys
@@ -19,12 +18,12 @@ import click
 import typer
 from typer.core import TyperGroup
 
-from collegium.errors import CollegiumError
 from collegium.extras import optional_import
-from collegium.interrupts import BUSY_THREAD, INTERRUPTED, stoppable
+from collegium.interrupts import BUSY_THREAD, stoppable
 from collegium.logs import event, printable
 from collegium.version import __version__
 from collegium_accounting.progress import SearchLines, listening
+from collegium_accounting.terminal import ended
 
 
 @dataclass(frozen=True)
@@ -134,41 +133,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: Sequence[str] | None) -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # the terminal's encoding may lack ε or the letters of a name
     # Threads of torch sleep while they wait for one another: on a busy machine, threads that wait actively would take
     # the processor from the thread that they wait for. Torch reads this when it is loaded, here and in child processes.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # gRPC itself would print a line for every refused handshake, between a user's lines. It reads this when first used.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
-        with (
-            stoppable(),
-            listening(SearchLines(_tell)),
-            optional_import("this command"),
-        ):
-            status = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-    except CollegiumError as error:
-        _fail(f"{type(error).__name__}: {error}", error.exit_status)
-    except click.exceptions.NoArgsIsHelpError as error:
-        typer.echo(error.message)  # empty when the help was printed already
-        raise SystemExit(error.exit_code) from None
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx is not None else "collegium"
-        _fail(f"{error.format_message().rstrip('.')}; see {command} --help", error.exit_code)
-    except click.ClickException as error:
-        _fail(error.format_message(), error.exit_code)
-    except click.Abort:
-        _fail("Aborted.", 1)
-    except BrokenPipeError:
-        sys.stderr.close()
-        raise SystemExit(1) from None
-    if status == INTERRUPTED:
-        _fail("Interrupted. Nothing is lost: run the same command again, and it goes on.", INTERRUPTED)
-    raise SystemExit(status if isinstance(status, int) else 0)
+
+    def command() -> object:
+        with stoppable(), listening(SearchLines(_tell)), optional_import("this command"):
+            given = list(arguments) if arguments is not None else None
+            return app(args=given, prog_name="collegium", standalone_mode=False)
+
+    # Part of a line may come from a party: characters that control a terminal are replaced.
+    ended(command, "collegium", printable)
 
 
 def _tell(line: str) -> None:
@@ -177,12 +154,6 @@ def _tell(line: str) -> None:
         logging.getLogger("collegium").info("%s", line, extra=event("searching"))
     else:
         typer.echo(line, err=True)
-
-
-def _fail(line: str, status: int) -> NoReturn:
-    # Part of the line may come from a party: characters that control a terminal are replaced.
-    typer.echo(printable(" ".join(line.split())), err=True)
-    raise SystemExit(status) from None
 
 
 if __name__ == "__main__":

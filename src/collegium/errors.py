@@ -7,34 +7,12 @@ error, add a class here: nothing else lists them.
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-
-class CollegiumError(Exception):
-    """An error that the user can act on, never a bug in Collegium."""
-
-    code: ClassVar[str] = "error"
-    exit_status: ClassVar[int] = 1
-    told: ClassVar[str] = ""
-    """What a party tells others instead of the message, which stays in its own log. Empty: it tells the message."""
-
-
-class ConfigurationError(CollegiumError):
-    """A configuration, policy or option is wrong, or contradicts another one."""
-
-    code = "configuration"
-    exit_status = 2
-
-
-class MissingExtra(ConfigurationError):
-    """A needed package is missing. An extra of Collegium installs it."""
-
-    code = "missing-extra"
-
-
-class DataError(CollegiumError):
-    """A data file, a column, a label or an array is not what the task needs."""
-
-    code = "data"
-    exit_status = 3
+from collegium_accounting.errors import CollegiumError as CollegiumError
+from collegium_accounting.errors import ConfigurationError as ConfigurationError
+from collegium_accounting.errors import DataError as DataError
+from collegium_accounting.errors import MissingExtra as MissingExtra
+from collegium_accounting.errors import StorageError as StorageError
+from collegium_accounting.errors import UnsupportedAccounting as UnsupportedAccounting
 
 
 class ColumnMissing(DataError):
@@ -212,13 +190,6 @@ class BudgetExceeded(CollegiumError):
     exit_status = 7
 
 
-class UnsupportedAccounting(CollegiumError):
-    """The requested analysis is not valid for this mechanism."""
-
-    code = "unsupported-accounting"
-    exit_status = 7
-
-
 class LabelConflict(CollegiumError):
     """Some queries already have another label in the ledger, and keep it. ``labels`` holds the labels that count."""
 
@@ -235,13 +206,6 @@ class LedgerCorrupt(CollegiumError):
 
     code = "ledger-corrupt"
     exit_status = 8
-
-
-class StorageError(CollegiumError):
-    """A folder or file cannot be read or written."""
-
-    code = "storage"
-    exit_status = 9
 
 
 def _kinds() -> Iterator[type[CollegiumError]]:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 130
-"""The exit status of a command that was interrupted, as shells have it after Ctrl-C."""
+from collegium_accounting.errors import INTERRUPTED as INTERRUPTED
 
 BUSY_THREAD = "party"
 """The thread on which a party answers; a process that is told to stop does not wait for its fit to end."""

@@ -1,5 +1,11 @@
 """Limits on sizes and numbers. A message beyond one of them is refused before the rest of it is read."""
 
+from collegium_accounting.limits import MAX_CANDIDATES as MAX_CANDIDATES
+from collegium_accounting.limits import MAX_CLASSES as MAX_CLASSES
+from collegium_accounting.limits import MAX_PARTIES as MAX_PARTIES
+from collegium_accounting.limits import MAX_SUM_LENGTH as MAX_SUM_LENGTH
+from collegium_accounting.limits import MAX_WEIGHT_LEVELS as MAX_WEIGHT_LEVELS
+
 PROTOCOL_VERSION = 1
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -13,23 +19,16 @@ MAX_POOL_BYTES = 8 * 1024**3
 MAX_POOL_INPUTS = 10_000_000
 MAX_DIMENSIONS = 4
 MAX_QUERIES_PER_ROUND = 100_000
-MAX_CLASSES = 1_000
 MAX_TEACHERS_PER_PARTY = 1_000
 MAX_NEIGHBOUR_COUNT = 2**18 - 1
 MAX_LANDMARKS = 4_096
-MAX_SUM_LENGTH = 2**18
-"""Numbers in a sum over all records. A number takes 8 bytes, so that an answer fits into MAX_REPLY_BYTES."""
 MAX_SUM_ENTRY = 2**46
-"""The largest number that a party contributes to an entry of such a sum."""
-MAX_CANDIDATES = 16
-"""Classifiers that are measured in one evaluation; their files together are one message."""
+"""The largest number that a party contributes to an entry of a sum over all records."""
 MAX_EVALUATION_BYTES = 48 * 1024 * 1024
 MAX_RADIUS_SQUARED = 2**52
-MAX_WEIGHT_LEVELS = 1_024
 MAX_FEATURES = 2**16
 MAX_PROJECTION_ENTRIES = 2**22
 MAX_NETWORK_BYTES = 16 * 1024 * 1024
-MAX_PARTIES = 10_000
 MAX_LEDGER_DIGESTS = 2**16
 MAX_JSON_BYTES = 256 * 1024
 MAX_ROSTER_BYTES = 16 * 1024 * 1024

@@ -14,6 +14,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from collegium.errors import StorageError
+from collegium_accounting.whole_files import replacing as replacing
+from collegium_accounting.whole_files import storing as storing
+from collegium_accounting.whole_files import write_whole as write_whole
 
 
 @contextmanager
@@ -58,15 +61,6 @@ _NAME = re.compile(r"\.(?:.*?[.-])??(\d+)(?:\.[0-9a-f]{8})?(?:\.partial)?")
 """``.run.json.4711``, ``.probe-4711``, ``.split-key.4711.0badcafe``, ``.4711.0badcafe.partial``."""
 
 
-@contextmanager
-def storing(doing: str, advice: str = "") -> Iterator[None]:
-    """Name what the system refuses within: StorageError, "cannot ``doing``: the reason" and then ``advice``."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot {doing}: {error.strerror or error}{advice}") from error
-
-
 def make_folder(folder: Path, *, mode: int = 0o777) -> None:
     """Make ``folder`` and those above it where they are missing; StorageError where that cannot be done."""
     with storing(f"make {folder}"):
@@ -102,54 +96,12 @@ def add_line(path: Path, line: str) -> None:
         os.fsync(file.fileno())
 
 
-@contextmanager
-def replacing(path: Path, doing: str) -> Iterator[Path]:
-    """Give a temporary path beside ``path`` to write to, and rename that file to ``path`` at the end of the context.
-
-    After an exception the temporary file is removed and ``path`` stays as it was. Raises StorageError, "cannot
-    ``doing`` ``path``", if the system refuses.
-    """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield beside
-        os.replace(beside, path)
-    except BaseException as error:
-        with suppress(OSError):
-            beside.unlink()
-        if isinstance(error, OSError):
-            raise StorageError(f"cannot {doing} {path}: {error.strerror}") from error
-        raise
-
-
 def make_private(folder: Path) -> None:
     """Make ``folder`` readable by this user alone, and let this process write files that nobody else can read."""
     os.umask(0o077)
     with storing(f"make {folder} private"):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-
-
-def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
-    """Replace ``path`` by a file of this content in one step that survives a loss of power.
-
-    Parameters
-    ----------
-    mode : int
-        Permissions of the file, before the process's umask; 0o600 for what only its owner may read.
-
-    Raises
-    ------
-    StorageError
-        If the system refuses.
-    """
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    with replacing(path, "write") as beside:
-        beside.unlink(missing_ok=True)  # left by a process of the same number that was killed
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def remove_stale_temp_files(folder: Path) -> None:

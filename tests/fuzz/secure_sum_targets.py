@@ -15,9 +15,9 @@ from functools import cache
 from typing import TypeVar
 
 import numpy as np
+from benchmarks.local_sums import LocalRound, local_round
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from benchmarks.local_sums import LocalRound, local_round
 from collegium.errors import CollegiumError
 from collegium.protocol.codec import parse
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, PartySum, Phase, accept_parameters

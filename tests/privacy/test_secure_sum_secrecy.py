@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from benchmarks.local_sums import LocalRound, local_round, run_sum
+
 from collegium.protocol.secure_sum import Phase
 from collegium.protocol.secure_sum import keys as sum_keys
 

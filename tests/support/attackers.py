@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.usage import tree_cpu_s, tree_memory_bytes
+
 from collegium.coordinator.cli.provision_cli import provision
 from collegium.coordinator.settings.consortium import read_consortium
 from collegium.data.task import Task

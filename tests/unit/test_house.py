@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "collegium"
+ACCOUNTING = ROOT / "accounting" / "src" / "collegium_accounting"
+OURS = [*SOURCE.rglob("*.py"), *ACCOUNTING.rglob("*.py")]
 HEAVY = ("torch", "ray", "flwr", "grpc", "sklearn", "matplotlib")
 
 
@@ -26,7 +28,7 @@ def test_imports_point_one_way() -> None:
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
-    assert "Contracts: 2 kept, 0 broken." in done.stdout
+    assert "Contracts: 4 kept, 0 broken." in done.stdout
 
 
 def import_graph(sources: dict[str, str]) -> dict[str, set[str]]:
@@ -66,9 +68,14 @@ def import_circles(sources: dict[str, str]) -> list[list[str]]:
 
 
 def our_sources() -> dict[str, str]:
-    """Every module of the package, of the reproduction and of the benchmarks, by its name."""
+    """Every module of the package, of the accountant, of the reproduction and of the benchmarks, by its name."""
     sources = {}
-    for folder, package in (("src", "collegium"), ("reproduction", "collegium_reproduction"), ("", "benchmarks")):
+    for folder, package in (
+        ("src", "collegium"),
+        ("accounting/src", "collegium_accounting"),
+        ("reproduction", "collegium_reproduction"),
+        ("", "benchmarks"),
+    ):
         for path in (ROOT / folder / package).rglob("*.py"):
             name = ".".join(path.relative_to(ROOT / folder).with_suffix("").parts).removesuffix(".__init__")
             sources[name] = path.read_text(encoding="utf-8")
@@ -119,8 +126,8 @@ def test_what_need_not_be_heavy_is_light(statement: str, forbidden: tuple[str, .
     assert not imported_by(statement) & set(forbidden)
 
 
-def test_no_module_that_an_analyst_uses_alone_names_a_transport_or_torch() -> None:
-    for path in (SOURCE / "privacy").rglob("*.py"):
+def test_neither_the_ledger_nor_the_accountant_names_a_transport_or_torch() -> None:
+    for path in [*(SOURCE / "privacy").rglob("*.py"), *ACCOUNTING.rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -193,7 +200,7 @@ UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"
 
 
 def test_no_pickle_is_read_or_written_anywhere() -> None:
-    found = {path: unsafe_calls(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")}
+    found = {path: unsafe_calls(path.read_text(encoding="utf-8")) for path in OURS}
     assert {path: calls for path, calls in found.items() if calls} == {}
 
 
@@ -208,7 +215,7 @@ def test_a_pickle_would_be_found(planted: str) -> None:
 def test_every_module_says_what_it_is_for() -> None:
     silent = [
         path
-        for path in SOURCE.rglob("*.py")
+        for path in OURS
         if path.parent.name != "v1"
         and path.name not in ("__init__.py", "__main__.py")
         and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
@@ -218,5 +225,5 @@ def test_every_module_says_what_it_is_for() -> None:
 
 def test_no_two_test_modules_share_a_name() -> None:
     """Test folders are no packages, so that pytest tells modules apart by their names alone."""
-    names = [path.name for path in Path(__file__).resolve().parents[1].rglob("test_*.py")]
+    names = [path.name for folder in ("tests", "accounting/tests") for path in (ROOT / folder).rglob("test_*.py")]
     assert sorted(set(names)) == sorted(names)

@@ -1,4 +1,4 @@
-"""`collegium account`, `plan` and `audit`: the accountant at the command line."""
+"""`account`, `plan` and `audit`: the accountant at the command line, as `collegium-accounting` and in `collegium`."""
 
 import json
 from dataclasses import asdict, replace
@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO, SMALLEST_SUM, GraphPlan, plan_graph
 from collegium_accounting.analysis import audit as auditing
 from collegium_accounting.analysis import planning
 from collegium_accounting.analysis.account import PrivacyReport
@@ -38,8 +37,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 @app.command(
     cls=with_mechanism_options("account"),
-    epilog="Examples: collegium account -m lnmax --gamma 0.05 --votes votes.npy --delta 1e-5 --json;  "
-    "collegium account -m gnmax --sigma 40 --queries 1000 --delta 1e-5",
+    epilog="Examples: PROGRAM account -m lnmax --gamma 0.05 --votes votes.npy --delta 1e-5 --json;  "
+    "PROGRAM account -m gnmax --sigma 40 --queries 1000 --delta 1e-5",
 )
 def account(
     context: typer.Context,
@@ -127,7 +126,7 @@ def account(
 
 @app.command(
     cls=with_mechanism_options("plan"),
-    epilog="Example: collegium plan --epsilon 2 --delta 1e-5 --teachers 250 --classes 10 --gaps 0.8,0.6,0.3",
+    epilog="Example: PROGRAM plan --epsilon 2 --delta 1e-5 --teachers 250 --classes 10 --gaps 0.8,0.6,0.3",
 )
 def plan(
     context: typer.Context,
@@ -141,10 +140,6 @@ def plan(
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="The mechanism to plan for, or all.")] = "all",
     unit: PrivacyUnit = "record",
     teachers_per_party: Annotated[int, typer.Option(min=1, help="Votes that one party casts.")] = 1,
-    parties: Annotated[int | None, typer.Option(help="Parties; by default teachers / teachers-per-party.")] = None,
-    dropout: Annotated[float, typer.Option(help="The share of the parties that may drop out of a sum.")] = 0.3,
-    collusion: Annotated[float, typer.Option(help="Share that may collude with the coordinator.")] = 0.1,
-    quorum: Annotated[float, typer.Option(help="Share of the parties without which no sum is opened.")] = 0.8,
     plot: Annotated[Path | None, typer.Option(help="Draw the trade-off into this file (.png, .svg, .pdf).")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -164,10 +159,6 @@ def plan(
     chosen = planning.settled(planning.best(found, agreement), target)
     if plot is not None:
         planning.draw(found, chosen, target, plot)
-    members = parties if parties is not None else -(-teachers // teachers_per_party)
-    graph = None
-    if members >= SMALLEST_SUM:
-        graph = plan_graph(members, dropout, collusion, quorum=quorum, complete=members <= COMPLETE_UP_TO)
     if as_json:
         shown = {
             "epsilon": epsilon,
@@ -176,7 +167,6 @@ def plan(
             "votes_per_unit": votes_moved,
             "best": asdict(chosen),
             "choices": [asdict(choice) for choice in found],
-            "secure_sum": None if graph is None else asdict(graph) | {"quorum": graph.quorum},
         }
         typer.echo(json.dumps(shown, ensure_ascii=False, allow_nan=False))
         return
@@ -197,11 +187,10 @@ def plan(
         )
     Console().print(table)
     Console().print(f"Best: {chosen.mechanism} with {_parameters(chosen.parameters)}, {chosen.queries:,} queries")
-    Console().print(_sum_line(members, graph), highlight=False)
 
 
 @app.command(
-    cls=with_mechanism_options("audit"), epilog="Example: collegium audit -m gnmax --sigma 40 --runs 20000000 --seed 1"
+    cls=with_mechanism_options("audit"), epilog="Example: PROGRAM audit -m gnmax --sigma 40 --runs 20000000 --seed 1"
 )
 def audit(
     context: typer.Context,
@@ -248,24 +237,12 @@ def audit(
         raise typer.Exit(1)
 
 
-def _sum_line(members: int, graph: GraphPlan | None) -> str:
-    if graph is None:
-        return f"Secure sum: not among {members} parties; it needs {SMALLEST_SUM}."
-    shape = "all others" if graph.complete else f"{graph.neighbours} others each"
-    unless = f" but for {graph.liveness_failure:.0e}" if graph.liveness_failure else ""
-    return (
-        f"Secure sum among {members} parties: shares with {shape}, any {graph.threshold} open a secret, "
-        f"{graph.quorum} must stay. Drop-outs that it bears: {graph.dropped}{unless}; parties that may collude: "
-        f"{graph.colluding} but for 2^-{graph.security_bits}."
-    )
-
-
 def _reproduction(option: str, module: str) -> Any:
     """The module that does what ``option`` asks for, of the package that reproduces the papers."""
     try:
         return import_module(f"collegium_reproduction.{module}")
     except ModuleNotFoundError:
-        raise MissingExtra(f"{option} is not installed: pip install 'collegium[reproduction]'") from None
+        raise MissingExtra(f"{option} is not installed: pip install collegium-reproduction") from None
 
 
 def _queries(queries: int | None, screened: int | None, votes: int | None) -> int | None:

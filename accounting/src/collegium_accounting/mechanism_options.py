@@ -21,7 +21,8 @@ _GIVEN = "collegium.mechanism-parameters"
 def with_mechanism_options(command: str) -> type[TyperCommand]:
     """The class of the command so called: it takes the parameters of all mechanisms as options.
 
-    A parameter whose name the command itself uses for an option has no option of its own.
+    A parameter whose name the command itself uses for an option has no option of its own. ``PROGRAM`` in its examples
+    is the program that the user typed.
     """
 
     class MechanismCommand(TyperCommand):
@@ -37,6 +38,10 @@ def with_mechanism_options(command: str) -> type[TyperCommand]:
             given = {name: ctx.params.pop(name) for name in names & set(ctx.params)}
             ctx.meta[_GIVEN] = {name: value for name, value in given.items() if value is not None}
             return super().invoke(ctx)
+
+        def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+            self.epilog = (self.epilog or "").replace("PROGRAM", ctx.find_root().info_name or "collegium-accounting")
+            super().format_help(ctx, formatter)
 
     MechanismCommand.__name__ = f"{command.title()}Command"
     return MechanismCommand

@@ -1,4 +1,4 @@
-"""What is built installs: both distributions, from their source archives, in an environment of their own."""
+"""What is built installs: the three distributions, from their source archives, in an environment of their own."""
 
 from __future__ import annotations
 
@@ -33,40 +33,43 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of both distributions' source archives, and of the wheels that are built from these archives."""
+    """The folder of the distributions' source archives, and of the wheels that are built from these archives."""
     folder = tmp_path_factory.mktemp("built")
     copy = folder / "checkout"
-    for name in ("src", "reproduction"):
+    for name in ("src", "accounting", "reproduction"):
         shutil.copytree(ROOT / name, copy / name, ignore=LEFT_OUT)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
-    for project in (copy, copy / "reproduction"):
+    for project in (copy / "accounting", copy, copy / "reproduction"):
         run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", project, cwd=folder)
     return folder / "dist"
 
 
-@pytest.fixture(scope="module")
-def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The commands of an environment with both wheels; what they depend on is taken from that of the tests.
+def environment(folder: Path, wheels: list[Path]) -> Path:
+    """The commands of an environment with these wheels; what they depend on is taken from that of the tests.
 
     The added path is searched after the environment's own, and start-up files within it are not run, so that an
     editable installation in it is not found first.
     """
-    folder = tmp_path_factory.mktemp("installed")
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
     python = folder / "venv" / "bin" / "python"
     inner = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
     places = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
     (Path(inner) / "dependencies.pth").write_text("\n".join(places), encoding="utf-8")
-    wheels = sorted(built.glob("*.whl"))
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", *wheels, cwd=folder)
     return python.parent
 
 
-def test_both_distributions_have_a_source_archive_and_a_wheel(built: Path) -> None:
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of an environment with all wheels."""
+    return environment(tmp_path_factory.mktemp("installed"), sorted(built.glob("*.whl")))
+
+
+def test_every_distribution_has_a_source_archive_and_a_wheel(built: Path) -> None:
     assert {path.name for path in built.iterdir()} == {
         f"{name}-{__version__}{ending}"
-        for name in ("collegium", "collegium_reproduction")
+        for name in ("collegium", "collegium_accounting", "collegium_reproduction")
         for ending in (".tar.gz", "-py3-none-any.whl")
     }
 
@@ -90,7 +93,8 @@ def test_the_installed_wheel_is_what_runs_and_not_the_checkout(installed: Path, 
     place = run(
         installed / "python",
         "-c",
-        "import collegium, collegium_reproduction as r; print(collegium.__file__, r.__file__)",
+        "import collegium, collegium_accounting as a, collegium_reproduction as r; "
+        "print(collegium.__file__, a.__file__, r.__file__)",
         cwd=tmp_path,
     )
     for path in place.split():
@@ -108,6 +112,17 @@ def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
         )
     )
     assert found["epsilon_data_independent"] > 0
+
+
+def test_the_accountant_is_installed_without_the_rest(built: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("alone")
+    (wheel,) = built.glob("collegium_accounting-*.whl")
+    commands = environment(folder, [wheel])
+    absent = "import importlib.util as u; print(u.find_spec('collegium'))"
+    assert run(commands / "python", "-c", absent, cwd=folder) == "None\n"
+    assert "Compute the ε of a plan" in run(commands / "collegium-accounting", "--help", cwd=folder)
+    computed = "import collegium_accounting as ca; print(ca.gaussian_curve(1.0, 5.0, (2.0,)).values[0])"
+    assert float(run(commands / "python", "-c", computed, cwd=folder)) == 1 / 25
 
 
 def test_the_installed_package_finds_its_data_and_the_other_distribution(installed: Path, tmp_path: Path) -> None:

@@ -347,20 +347,6 @@ def test_what_cannot_be_published_is_refused(collegium, votes, given, says):
     assert status != 0 and says in err and len(err.strip().splitlines()) == 1
 
 
-@pytest.mark.slow
-def test_a_plan_prints_the_graph_of_its_secure_sum(collegium):
-    status, out, _ = collegium("plan", "--epsilon", 2, "--teachers", 250, "--classes", 2, "-m", "gnmax", "--json")
-    graph = json.loads(out)["secure_sum"]
-    assert status == 0
-    assert graph["parties"] == 250 and 2 <= graph["threshold"] <= graph["neighbours"] == 249
-    assert graph["quorum"] == 200 and graph["dropped"] == 50  # of the 75 that may drop out, 50 leave a quorum
-    assert graph["secrecy_failure"] <= 2**-40 and graph["liveness_failure"] <= 1e-6
-    _, out, _ = collegium(
-        "plan", "--epsilon", 2, "--teachers", 40, "--teachers-per-party", 20, "--classes", 2, "-m", "gnmax"
-    )
-    assert "not among 2 parties" in out
-
-
 def test_an_account_without_privacy_says_why_it_has_no_loss_distribution(collegium):
     given = ("account", "-m", "exponential", "--gamma", 1, "--queries", 3000, "--loss-distribution", "--json")
     shown = json.loads(collegium(*given)[1])

@@ -15,8 +15,9 @@ import pytest
 from rich.console import Console
 
 from collegium import __version__
-from collegium.cli import INTERRUPTED, MOUNTS, load_command, main
+from collegium.cli import MOUNTS, load_command, main
 from collegium.errors import BudgetExceeded
+from collegium.interrupts import INTERRUPTED
 
 
 def commands() -> Iterator[tuple[str, ...]]:

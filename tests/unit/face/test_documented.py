@@ -31,7 +31,7 @@ def functions_of(value: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
         return
     for name, member in inspect.getmembers(value):
         function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-        ours = inspect.isfunction(function) and function.__module__.startswith("collegium.")
+        ours = inspect.isfunction(function) and function.__module__.startswith(("collegium.", "collegium_accounting."))
         if ours and not name.startswith("_") and function.__qualname__ != "<lambda>":
             yield f"{value.__name__}.{name}", function
 

@@ -24,7 +24,7 @@ def test_there_are_about_a_dozen_names_and_each_is_what_its_module_defines() -> 
     assert 10 <= len(NAMES) <= 15
     for name in NAMES:
         value = getattr(cg, name)
-        assert value.__name__ == name and value.__module__.startswith("collegium.")
+        assert value.__name__ == name and value.__module__.startswith(("collegium.", "collegium_accounting."))
     assert cg.errors.BudgetExceeded.code == "budget"
 
 

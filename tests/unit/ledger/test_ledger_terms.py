@@ -10,11 +10,11 @@ import pytest
 from unit.ledger.conftest import ONE
 
 from collegium.errors import BudgetExceeded, ConfigurationError
-from collegium.privacy.ledger.entry import Block, Terms
+from collegium.privacy.ledger.entry import Block, Terms, law_as_json
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import Verified, verify
 from collegium_accounting.divergences.independent import theorem_2
-from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon, law_as_json
+from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
 from collegium_accounting.game.winner import RoundLaw
 from collegium_accounting.renyi import WIDE_ORDERS
 from collegium_accounting.units import Adjacency, Unit

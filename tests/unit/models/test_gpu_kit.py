@@ -26,14 +26,18 @@ def test_the_kit_runs_where_only_pytorch_is_installed(tmp_path: Path) -> None:
     assert pack(tmp_path / "kit.zip", None, None) == 0
     with zipfile.ZipFile(tmp_path / "kit.zip") as kit:
         kit.extractall(tmp_path / "kit")
-    settings = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-    groups = [settings["dependencies"], *(v for k, v in settings["optional-dependencies"].items() if k != "dev")]
+    groups = []
+    for place in ("", "accounting"):
+        settings = tomllib.loads((Path(__file__).parents[3] / place / "pyproject.toml").read_text())["project"]
+        groups += [settings["dependencies"], *(v for k, v in settings["optional-dependencies"].items() if k != "dev")]
     ours = {re.split(r"[^\w-]", requirement)[0] for group in groups for requirement in group} - {"flwr-datasets"}
     absent = ours - set(NEEDED) - WITH_PYTORCH
     modules = {module for module, owners in packages_distributions().items() if absent & set(owners)} | {"ray"}
     assert {"flwr", "grpc", "cryptography", "sklearn", "opendp", "pyarrow", "typer"} <= modules
     assert not {"torch", "numpy", "pandas", "pydantic", "scipy"} & modules
-    environment = environment_without(modules - {"collegium", "collegium_reproduction"}, tmp_path / "hiding")
+    environment = environment_without(
+        modules - {"collegium", "collegium_accounting", "collegium_reproduction"}, tmp_path / "hiding"
+    )
     environment |= {"PYTHONPATH": os.pathsep.join([str(tmp_path / "hiding"), "src", "."]), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--small", "--json", "result.json"]
     done = subprocess.run(command, cwd=tmp_path / "kit", env=environment, capture_output=True, text=True, timeout=200)

@@ -148,9 +148,10 @@ def test_a_check_makes_nothing_and_forecasts_the_labels(
     assert status == 0 and contents(tmp_path) == before
     assert "pool         20 inputs; holdout: none" in out and "pays for 5 of 12 queries" in out
     assert "warning      3 parties" in out
+    assert "secure sum   among 3 parties: shares with all others" in out
     status, out, _ = typed(capsys, "provision", config, "--check", "--json")
     found = json.loads(out)
-    assert found["votes"] == 30 and found["affordable"] == 5
+    assert found["votes"] == 30 and found["affordable"] == 5 and found["graph"]["quorum"] == 3
     # With two classes the label is wrong where the difference of two Gaussians of sigma 4 passes the lead.
     for forecast in found["forecasts"]:
         lead = 2 * round(forecast["share"] * 30) - 30

@@ -10,8 +10,23 @@ from pathlib import Path
 import pytest
 from support.pages import ROOT
 
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "examples").rglob("*.md")])
-FOLDERS = ("src/collegium", "reproduction/collegium_reproduction", "tests", "benchmarks", "examples")
+PAGES = sorted(
+    [
+        *(ROOT / "docs").rglob("*.md"),
+        *ROOT.glob("*.md"),
+        *(ROOT / "examples").rglob("*.md"),
+        ROOT / "accounting" / "README.md",
+    ]
+)
+FOLDERS = (
+    "src/collegium",
+    "accounting/src/collegium_accounting",
+    "reproduction/collegium_reproduction",
+    "tests",
+    "accounting/tests",
+    "benchmarks",
+    "examples",
+)
 
 ELSEWHERE = {
     "sklearn.ensemble",
@@ -121,7 +136,7 @@ def missing(text: str) -> list[str]:
             found = any(pattern.fullmatch(other) for other in names)
         elif re.fullmatch(r"[\w/-]+\.py", name):
             found = any(f"/{path}".endswith(f"/{name}") for path in ours().files)
-        elif re.fullmatch(r"(src|tests|docs|examples|reproduction|benchmarks)(/[\w.-]+)+/?", name):
+        elif re.fullmatch(r"(src|accounting|tests|docs|examples|reproduction|benchmarks)(/[\w.-]+)+/?", name):
             found = (ROOT / name).exists()
         elif re.fullmatch(r"[a-z]\w*(\.[A-Za-z]\w*)+", name) and looks_like_code(name):
             found = dotted_name_exists(name)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-
 from benchmarks.local_sums import LocalRound, local_round
+
 from collegium.errors import CollegiumError, IdentityError
 from collegium.protocol.secure_sum import (
     CoordinatorSum,

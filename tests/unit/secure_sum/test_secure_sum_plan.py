@@ -48,6 +48,17 @@ def test_every_plan_meets_both_of_its_bounds(parties: int, dropout: float) -> No
     assert plan.complete == (plan.neighbours == parties - 1)
 
 
+def test_a_plan_says_who_shares_with_whom_and_what_it_bears() -> None:
+    plan = plan_graph(250, quorum=0.8, complete=True)
+    assert 2 <= plan.threshold <= plan.neighbours == 249
+    assert plan.quorum == 200 and plan.dropped == 50  # of the 75 that may drop out, 50 leave a quorum
+    assert str(plan) == (
+        f"among 250 parties: shares with all others, any {plan.threshold} open a secret, 200 must stay; it bears 50 "
+        "drop-outs, and 25 colluding parties but for 2^-40"
+    )
+    assert f"shares with {plan_graph(250).neighbours} others each" in str(plan_graph(250))
+
+
 @pytest.mark.parametrize(
     ("parties", "excess"), [(5, 1.30), (10, 1.20), (25, 1.22), (50, 1.28), (250, 1.22), (1000, 1.21)]
 )

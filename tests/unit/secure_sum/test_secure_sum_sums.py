@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.local_sums import local_round, run_sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.local_sums import local_round, run_sum
 from collegium.errors import ConfigurationError
 from collegium.protocol.secure_sum import Phase, SumSetup, choose_ring, plan_graph
 from collegium.protocol.secure_sum.errors import SumAborted, TooFewSurvivors, ValueOutOfRange, WrongLength

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from benchmarks.scale import AXES, Cost, exponents, fitted, line
 
 

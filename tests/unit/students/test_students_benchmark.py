@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from benchmarks.students import LABELS, Data, Fit, Result, as_json, labelled, line, load_data, measure, shortened
 
 

@@ -10,9 +10,8 @@ Every step of a mechanism states one of three laws for a privacy unit, from the 
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from collegium_accounting.divergences.independent import (
     published_range_curve,
     sampled_gaussian_curve,
 )
-from collegium_accounting.errors import LedgerCorrupt, UnsupportedAccounting
+from collegium_accounting.errors import UnsupportedAccounting
 from collegium_accounting.game.gaussian import gaussian_epsilons, gaussian_mechanism_profile
 from collegium_accounting.game.profile import Profile, check_delta, compose
 from collegium_accounting.game.recursion import Values, multiples
@@ -258,31 +257,3 @@ def _renyi_profile(curve: RenyiCurve) -> Profile:
     upper = np.where(s > 0.0, -np.expm1(-s) + np.exp(-s) * near, near) + curve.delta
     upper = np.maximum.accumulate(np.minimum(1.0, upper))
     return Profile((Values(float(s[0]), step, upper, np.zeros(len(s)), np.ones(len(s))),))
-
-
-def law_as_json(law: Law) -> dict[str, Any]:
-    """``law`` for an entry of the ledger; numbers in hexadecimal, exactly."""
-    if isinstance(law, RenyiLaw):
-        values, orders = ([number.hex() for number in numbers] for numbers in (law.values, WIDE_ORDERS))
-        return {"kind": "renyi", "orders": orders, "values": values, "delta": law.delta.hex()}
-    kind = "winner" if isinstance(law, RoundLaw) else "vector"
-    held = {name: value.hex() if isinstance(value, float) else value for name, value in asdict(law).items()}
-    return {"kind": kind, **held}
-
-
-def law_from_json(read: Mapping[str, Any]) -> Law:
-    """The law that `law_as_json` wrote; raises LedgerCorrupt for anything else."""
-    held = {name: value for name, value in read.items() if name != "kind"}
-    if read["kind"] == "renyi":
-        law = RenyiLaw(tuple(float.fromhex(value) for value in held["values"]), float.fromhex(held["delta"]))
-        known = tuple(float.fromhex(order) for order in held["orders"]) == WIDE_ORDERS
-        if known and len(law.values) == len(WIDE_ORDERS) and all(value >= 0.0 for value in (*law.values, law.delta)):
-            return law
-    elif read["kind"] == "vector":
-        vector = VectorLaw(float.fromhex(held.pop("mu")), float.fromhex(held.pop("slack")))
-        if not held and 0.0 < vector.mu < math.inf and 0.0 <= vector.slack < math.inf:
-            return vector
-    elif read["kind"] == "winner":
-        scale, rate = float.fromhex(held.pop("scale")), float.fromhex(held.pop("sampling_rate"))
-        return RoundLaw(scale=scale, sampling_rate=rate, adjacency=Adjacency(held.pop("adjacency")), **held)
-    raise LedgerCorrupt("it states no law that this version of collegium knows")

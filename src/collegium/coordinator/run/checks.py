@@ -35,7 +35,7 @@ from collegium.protocol.identities import Credentials
 from collegium.protocol.question import about_all_records
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
-from collegium.protocol.secure_sum.plan import SMALLEST_SUM
+from collegium.protocol.secure_sum.plan import SMALLEST_SUM, GraphPlan
 from collegium.settings import toml_value
 from collegium_accounting.mechanisms import SumMode
 from collegium_accounting.mechanisms.record_counts import ONE
@@ -80,6 +80,7 @@ class Findings:
         mechanisms.
     measured : records (or parties) from which on the institutions' evaluation states an accuracy of 80 % to ± 5 points;
         None where there is none.
+    graph : of the secure sum, who shares with how many and what it bears; None where votes are summed in the clear.
     policy : of a study, the lines of policy.toml that agree to it.
     """
 
@@ -93,6 +94,7 @@ class Findings:
     needed: int | None
     measured: int | None
     unit: str
+    graph: GraphPlan | None
     policy: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -121,6 +123,8 @@ class Findings:
             lines.append(
                 f"evaluation   states the student's accuracy to about ± 5 points from {self.measured} {whom} on"
             )
+        if self.graph is not None:
+            lines.append(f"secure sum   {self.graph}")
         if self.policy:
             lines.append("policy       send these lines to the institutions: a policy.toml that lacks them refuses")
             lines += [f"    {line}" for line in self.policy]
@@ -173,6 +177,7 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
         needed=needed,
         measured=_measured(config) if config.run.evaluation is not None else None,
         unit=config.budget.unit,
+        graph=_graph(config) if config.consortium.own_run else None,
         policy=() if config.consortium.study is None else tuple(_policy_lines(config, public)),
         warnings=tuple(_warnings(config, public, forecasts, needed)),
     )
@@ -188,6 +193,11 @@ def _storage(config: ConsortiumConfig, folder: Path) -> Storage:
         held.backup(made)
     signer = Credentials.load(place.identity, "coordinator").signing_key
     return Storage(folder / study, ledger=copy, signer=signer, study=study)
+
+
+def _graph(config: ConsortiumConfig) -> GraphPlan | None:
+    summed = vote_sum_of(config.run, _Nobody(), dict.fromkeys(config.consortium.parties, b""), BegunSums())
+    return summed.plan if isinstance(summed, MaskedSum) else None
 
 
 class _Nobody:

@@ -5,12 +5,16 @@ Reading is strict: a line that means anything else than one of the four contents
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from collegium.errors import LedgerCorrupt
-from collegium_accounting.game.laws import Law, law_as_json, law_from_json
+from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw
+from collegium_accounting.game.winner import RoundLaw
+from collegium_accounting.renyi import WIDE_ORDERS
+from collegium_accounting.units import Adjacency
 
 FORMAT = 4
 ABSTENTION = -1
@@ -197,6 +201,34 @@ def _decode_settings(read: dict[str, Any]) -> Settings:
 def _block(read: Mapping[str, Any]) -> Block:
     rounds = None if read["rounds"] is None else _whole(read["rounds"], at_least=0)
     return Block({unit: law_from_json(law) for unit, law in read["laws"].items()}, rounds, read["fixed"] is True)
+
+
+def law_as_json(law: Law) -> dict[str, Any]:
+    """``law`` for an entry of the ledger; numbers in hexadecimal, exactly."""
+    if isinstance(law, RenyiLaw):
+        values, orders = ([number.hex() for number in numbers] for numbers in (law.values, WIDE_ORDERS))
+        return {"kind": "renyi", "orders": orders, "values": values, "delta": law.delta.hex()}
+    kind = "winner" if isinstance(law, RoundLaw) else "vector"
+    held = {name: value.hex() if isinstance(value, float) else value for name, value in asdict(law).items()}
+    return {"kind": kind, **held}
+
+
+def law_from_json(read: Mapping[str, Any]) -> Law:
+    """The law that `law_as_json` wrote; raises LedgerCorrupt for anything else."""
+    held = {name: value for name, value in read.items() if name != "kind"}
+    if read["kind"] == "renyi":
+        law = RenyiLaw(tuple(float.fromhex(value) for value in held["values"]), float.fromhex(held["delta"]))
+        known = tuple(float.fromhex(order) for order in held["orders"]) == WIDE_ORDERS
+        if known and len(law.values) == len(WIDE_ORDERS) and all(value >= 0.0 for value in (*law.values, law.delta)):
+            return law
+    elif read["kind"] == "vector":
+        vector = VectorLaw(float.fromhex(held.pop("mu")), float.fromhex(held.pop("slack")))
+        if not held and 0.0 < vector.mu < math.inf and 0.0 <= vector.slack < math.inf:
+            return vector
+    elif read["kind"] == "winner":
+        scale, rate = float.fromhex(held.pop("scale")), float.fromhex(held.pop("sampling_rate"))
+        return RoundLaw(scale=scale, sampling_rate=rate, adjacency=Adjacency(held.pop("adjacency")), **held)
+    raise LedgerCorrupt("it states no law that this version of collegium knows")
 
 
 def _hex(value: float | None) -> str | None:

@@ -71,6 +71,15 @@ class GraphPlan:
         """Fewest honest parties whose vectors any opened sum holds."""
         return self.quorum - self.colluding - self.isolated
 
+    def __str__(self) -> str:
+        shape = "all others" if self.complete else f"{self.neighbours} others each"
+        unless = f" but for {self.liveness_failure:.0e}" if self.liveness_failure else ""
+        return (
+            f"among {self.parties} parties: shares with {shape}, any {self.threshold} open a secret, {self.quorum} "
+            f"must stay; it bears {self.dropped} drop-outs{unless}, and {self.colluding} colluding parties but for "
+            f"2^-{self.security_bits}"
+        )
+
 
 def least_quorum(parties: int, colluding: int) -> int:
     """The smallest Q of which two survivors' lists cannot both gather signatures: 2Q > n + C."""

@@ -1,0 +1,52 @@
+"""How a command ends: with its exit status, and an error that the user can act on as one line on standard error."""
+
+import io
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+import click
+import typer
+
+from collegium_accounting.errors import INTERRUPTED, CollegiumError
+
+
+def ended(command: Callable[[], object], name: str, printable: Callable[[str], str] = str) -> NoReturn:
+    """Run a command of typer, called without its standalone mode, and exit with its status.
+
+    Parameters
+    ----------
+    command : runs it, and returns its exit status or nothing.
+    name : what the user typed, for the advice to see its help.
+    printable : what is printed of a line of which another machine may have sent a part.
+    """
+
+    def fail(line: str, status: int) -> NoReturn:
+        typer.echo(printable(" ".join(line.split())), err=True)
+        raise SystemExit(status) from None
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # the terminal's encoding may lack ε or the letters of a name
+    try:
+        status = command()
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except CollegiumError as error:
+        fail(f"{type(error).__name__}: {error}", error.exit_status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.message)  # empty when the help was printed already
+        raise SystemExit(error.exit_code) from None
+    except click.UsageError as error:
+        typed = error.ctx.command_path if error.ctx is not None else name
+        fail(f"{error.format_message().rstrip('.')}; see {typed} --help", error.exit_code)
+    except click.ClickException as error:
+        fail(error.format_message(), error.exit_code)
+    except click.Abort:
+        fail("Aborted.", 1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(1) from None
+    if status == INTERRUPTED:
+        fail("Interrupted. Nothing is lost: run the same command again, and it goes on.", INTERRUPTED)
+    raise SystemExit(status if isinstance(status, int) else 0)
