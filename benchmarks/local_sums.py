@@ -74,7 +74,7 @@ def local_round(
     roster = {name: identity.public_key().public_bytes_raw() for name, identity in identities.items()}
     setup = SumSetup("local", round_id, roster, length, low, high, plan or plan_graph(parties))
     members = {
-        name: PartySum(setup, name, identities[name].sign, np.asarray(vector), set(), random_bytes=random_bytes)
+        name: PartySum(setup, name, identities[name].sign, np.asarray(vector), random_bytes=random_bytes)
         for name, vector in zip(setup.names, vectors, strict=True)
     }
     return LocalRound(setup, identities, CoordinatorSum(setup), members)

@@ -118,7 +118,7 @@ class Bystander:
                 setup = accept_parameters(step.advertise_keys.parameters, ROSTER, collusion_fraction=0.1)
                 zeros = np.zeros(setup.length, dtype=np.int64)
                 noise = zeros if setup.noise_reach else None
-                self.sums[step.setup] = PartySum(setup, self.name, KEYS[self.name].sign, zeros, set(), noise)
+                self.sums[step.setup] = PartySum(setup, self.name, KEYS[self.name].sign, zeros, noise)
             return Reply(request.request_id, SecureSumAnswer(self.sums[step.setup].handle(step)))
         assert isinstance(body, Ask)
         return Reply(request.request_id, Prepared(body.round_id))

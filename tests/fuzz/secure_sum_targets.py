@@ -59,11 +59,6 @@ def branch(machine: Machine) -> Machine:
     for name, value in vars(twin).items():
         if isinstance(value, dict | set | list | np.ndarray):
             setattr(twin, name, copy.copy(value))
-    if isinstance(twin, PartySum):
-        twin._used_rounds = set()
-        twin._secrets = copy.copy(twin._secrets)
-        if twin._secrets is not None:
-            twin._secrets.held = dict(twin._secrets.held)
     return twin
 
 

@@ -7,8 +7,9 @@ it is on the disk before an answer leaves, or nothing of it is.
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, MutableSet
+from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -38,8 +39,11 @@ Voters = Literal["records", "party"]
 
 _TABLES = (
     *answered.TABLES,
-    "CREATE TABLE IF NOT EXISTS sums (round TEXT PRIMARY KEY) STRICT, WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS head (one INTEGER PRIMARY KEY CHECK (one = 0), head TEXT NOT NULL) STRICT",
+    "CREATE TABLE IF NOT EXISTS sums (run TEXT NOT NULL, round TEXT NOT NULL, asked BLOB NOT NULL, question BLOB, "
+    "queries INTEGER NOT NULL, vector BLOB, noise BLOB, setup BLOB UNIQUE, terms TEXT, left_before BLOB, state BLOB, "
+    "began TEXT NOT NULL, PRIMARY KEY (run, round)) STRICT",
+    "CREATE TABLE IF NOT EXISTS head (one INTEGER PRIMARY KEY CHECK (one = 0), head TEXT NOT NULL, "
+    "shown BLOB NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS scheme (voters TEXT PRIMARY KEY, identity TEXT NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS runs (voters TEXT NOT NULL, run TEXT NOT NULL, rho_per_unit_squared REAL NOT NULL, "
     "levels INTEGER NOT NULL, participations INTEGER NOT NULL, PRIMARY KEY (voters, run)) STRICT",
@@ -84,6 +88,7 @@ class AnswerBook:
                 self._database.execute("PRAGMA secure_delete = ON")
                 for table in _TABLES:
                     self._database.execute(table)
+            self.erase()  # what a process deleted that was killed before it could
             self._file = EntryStore(self.path, self._database, lock=self._lock)
             self._answered = Answered(self._database, policy.queries)
             self._party = self._ledger("party", name, signer, policy.epsilon, "epsilon in the policy file")
@@ -104,6 +109,11 @@ class AnswerBook:
             name=name,
             budget_setting=setting,
         )
+
+    @property
+    def sums_kept(self) -> timedelta:
+        """For how long a sum that was not opened is kept."""
+        return timedelta(days=self._policy.sums_kept_days)
 
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
@@ -242,17 +252,23 @@ class AnswerBook:
             found = database.execute("SELECT head FROM head").fetchone()
         return None if found is None else Head.parse(found[0])
 
-    def keep_head(self, head: Head | None) -> None:
-        """Keep what was shown in the place of what was shown before; None where a new ledger is agreed to."""
+    def shown(self) -> bytes | None:
+        """Fingerprint of the request that showed it, None where there was none."""
+        with self._using() as database:
+            found = database.execute("SELECT shown FROM head").fetchone()
+        return None if found is None else bytes(found[0])
+
+    def keep_head(self, head: Head | None, shown: bytes = b"") -> None:
+        """Keep what a request showed in the place of what was shown before; None where a new ledger is agreed to."""
         with self.changing() as database:
             database.execute("DELETE FROM head")
             if head is not None:
-                database.execute("INSERT INTO head VALUES (0, ?)", (str(head),))
+                database.execute("INSERT INTO head VALUES (0, ?, ?)", (str(head), shown))
 
-    @property
-    def rounds(self) -> MutableSet[str]:
-        """The ids of all secure sums that were begun; one is on the disk when `add` returns."""
-        return _Rounds(self)
+    def erase(self) -> None:
+        """Overwrite what was deleted: it is in no file any more when this returns, unless somebody reads the book."""
+        with self._using() as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -260,31 +276,6 @@ class AnswerBook:
             self._party.close()
             self._records.close()
             self._database.close()
-
-
-class _Rounds(MutableSet[str]):
-    """A set of round ids that only grows."""
-
-    def __init__(self, book: AnswerBook) -> None:
-        self._book = book
-
-    def __contains__(self, round_id: object) -> bool:
-        return round_id in set(self)
-
-    def __iter__(self) -> Iterator[str]:
-        with self._book._using() as database:
-            return iter([round_id for (round_id,) in database.execute("SELECT round FROM sums")])
-
-    def __len__(self) -> int:
-        return len(set(self))
-
-    def add(self, value: str) -> None:
-        with self._book.changing() as database:
-            database.execute("INSERT OR IGNORE INTO sums VALUES (?)", (value,))
-
-    def discard(self, value: str) -> None:
-        """Not for this set: a round that was begun stays begun."""
-        raise StorageError("the answer book keeps every round")
 
 
 def _epsilon_of(rho: float, delta: float) -> float:

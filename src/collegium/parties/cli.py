@@ -93,9 +93,7 @@ def known_roster(config: PartyConfig, credentials: Credentials) -> KnownRoster |
     return known
 
 
-def membership_of(
-    config: PartyConfig, credentials: Credentials, known: KnownRoster | None, book: AnswerBook
-) -> Membership | None:
+def membership_of(config: PartyConfig, credentials: Credentials, known: KnownRoster | None) -> Membership | None:
     """The party among the others, as its own roster has them; None where the file names no roster."""
     if known is None:
         return None
@@ -105,7 +103,6 @@ def membership_of(
         credentials.signing_key.sign,
         config.collusion,
         len(set(config.parties)),
-        book.rounds,
         unnamed=lambda: known.unnamed,
         noise_seed=config.noise_seed,
     )
@@ -171,7 +168,7 @@ def serve(
             )
         log.warning("NOT PRIVATE: this party's noise follows from noise_seed")
     account = AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
-    membership = membership_of(config, credentials, known, account)
+    membership = membership_of(config, credentials, known)
 
     from collegium.parties.session import Answers, PartySession
 

@@ -47,6 +47,19 @@ class AnswerGate:
         answer = self._answer(run_id, question, roster)
         return LeavingAnswer(*self._account.kept(answer, counts), answer, self._account)
 
+    def resumed(
+        self,
+        run_id: str,
+        question: Question,
+        counts: IntArray,
+        left_before: NDArray[np.bool_] | None,
+        roster: Mapping[str, bytes],
+    ) -> "LeavingAnswer":
+        """The answer that `summed` gave before: its counts, and which of them had left then."""
+        if self._account is None:
+            return LeavingAnswer(counts, None, None, None)
+        return LeavingAnswer(counts, left_before, self._answer(run_id, question, roster), self._account)
+
     def _answer(self, run_id: str, question: Question, roster: Mapping[str, bytes]) -> Answer:
         if self._account is not None:
             self._account.require_parties(question.terms, len(roster))
@@ -75,12 +88,12 @@ class LeavingAnswer:
         answer: Answer | None,
         account: AnswerBook | None,
     ) -> None:
-        self.counts, self._left_before, self._answer, self._account = counts, left_before, answer, account
+        self.counts, self.left_before, self._answer, self._account = counts, left_before, answer, account
 
     def let_out(self) -> None:
         """Count and charge the answer; raises Refused, and then it must not be sent."""
         if self._account is not None and self._answer is not None:
-            self._account.leave(self._answer, self.counts, self._left_before)
+            self._account.leave(self._answer, self.counts, self.left_before)
 
     def open_with(self, opened: bytes) -> None:
         """Agree that the answer is opened in this sum (`PartySum.opened`); raises Refused, and then it must not be."""

@@ -11,7 +11,7 @@ from collegium.parties.answer_book import AnswerBook
 from collegium.privacy.ledger.chain import Head, followed, following
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import LedgerHead
-from collegium.protocol.requests import Ask, ShowLedger
+from collegium.protocol.requests import Ask, SecureSumStep, ShowLedger
 
 
 class KnownLedger:
@@ -34,7 +34,9 @@ class KnownLedger:
     def __call__(self, request: Request) -> LedgerHead:
         """Follow the entries that the coordinator shows. Raises LedgerRefused unless they follow the kept head."""
         assert isinstance(request.body, ShowLedger)
-        kept = self.head()
+        kept, asked = self.head(), request.fingerprint()
+        if self._book is not None and kept is not None and self._book.shown() == asked:
+            return self._followed(str(kept))  # its reply was lost
         reached = Head.parse(request.body.after) if request.body.after else None
         self._refused = reached != kept and self._book is not None
         if self._refused:
@@ -45,11 +47,15 @@ class KnownLedger:
         for digest in request.body.digests:
             reached = following(reached, digest)
         if self._book is not None and reached != kept:
-            self._book.keep_head(reached)
-        head = "" if reached is None else str(reached)
+            self._book.keep_head(reached, asked)
+        return self._followed("" if reached is None else str(reached))
+
+    def _followed(self, head: str) -> LedgerHead:
         return LedgerHead(head, b"" if self._sign is None else self._sign(followed(head)))
 
     def check(self, request: Request) -> None:
-        """Raise LedgerRefused for a request for votes by a coordinator that has shown another ledger."""
-        if self._refused and self.head() is not None and isinstance(request.body, Ask):
+        """Raise LedgerRefused where a coordinator that has shown another ledger asks, or wants a sum opened."""
+        body = request.body
+        opens = isinstance(body, SecureSumStep) and body.message.WhichOneof("phase") == "sign_survivors"
+        if self._refused and self.head() is not None and (opens or isinstance(body, Ask)):
             raise LedgerRefused("the ledger that the coordinator showed last does not hold the entry from before")

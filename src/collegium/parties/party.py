@@ -22,11 +22,11 @@ from collegium.logs import event, raised_at
 from collegium.models.devices import check_device
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.gate import AnswerGate
-from collegium.parties.kept_answers import AnswerMemory, PreparedRounds
+from collegium.parties.held_sums import HeldSums
 from collegium.parties.kind import Asked, Institution, PartyKind, check_inputs, party_kinds
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.policy import DEFAULT_RECORD_RHO, Policy, PolicyConfig, described, require_suits
-from collegium.parties.summing import Membership, SumHandler
+from collegium.parties.summing import Membership, SumHandler, noise_for
 from collegium.parties.teachers.ensemble import EnsembleCache, TeacherEnsemble
 from collegium.parties.teachers.kinds import OwnTeacher, settings_here
 from collegium.parties.teachers.specs import TeacherStore
@@ -135,7 +135,6 @@ class Party:
         self._task, self._pools = task, pools
         self._gate = AnswerGate(account, pools, membership.roster if membership is not None else {})
         self._ledger = ledger or KnownLedger(None)
-        self.rounds = PreparedRounds()
         store = TeacherStore(folder / "teachers" if folder is not None else None)
         report = progress or (lambda ready, wanted: None)
 
@@ -154,6 +153,10 @@ class Party:
             )
 
         self.ensembles = EnsembleCache(fit)
+        # Where nothing is counted (simulations), sums are this process's alone.
+        sums = account or AnswerBook(None, name, PolicyConfig(), None)
+        seed = None if membership is None else membership.noise_seed
+        self.rounds = HeldSums(sums, lambda question: noise_for(question, name, seed))
         book = cache(lambda: account or AnswerBook(folder, name, PolicyConfig(), None))
         self._own = Institution(name, examples, task, pools, key, folder, device, self.ensembles, book, record_rho)
         self._kinds: dict[str, PartyKind[Any]] = {}
@@ -168,24 +171,18 @@ class Party:
         if not task.multilabel:  # teachers name one class a record
             self._handlers[Fit] = self._fit
         if membership is not None:
-            self._handlers[SecureSumStep] = SumHandler(name, membership, self.rounds.of, self._gate, self._leave)
+            self._handlers[SecureSumStep] = SumHandler(name, membership, sums, self.rounds, self._gate, self._leave)
         self._policy = policy
-        self._memory = AnswerMemory()
         self._lock = threading.Lock()
 
     def handle(self, request: Request) -> Reply:
-        """The answer to a request; a request that comes again gets the same bytes. Never raises.
+        """The answer to a request; one that comes again is not counted or charged again. Never raises.
 
         Requests are answered one at a time, whichever threads they come from.
         """
         with self._lock:
             try:
-                known = self._memory.recall(request)
-                if known is not None:
-                    return known
-                reply = Reply(request.request_id, self._answer(request))
-                self._memory.keep(request, reply)
-                return reply
+                return Reply(request.request_id, self._answer(request))
             except CollegiumError as error:
                 return Reply(request.request_id, Failure.of(error))
             except Exception as error:

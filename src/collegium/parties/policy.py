@@ -53,6 +53,8 @@ class PolicyConfig(Frozen):
     """Teachers of its own by import path (``package.module:Class``) that the coordinator may name."""
     queries: int | None = Field(default=None, ge=1)
     """Queries that it answers altogether."""
+    sums_kept_days: int = Field(default=30, ge=1)
+    """For how long it keeps its part in a sum that was not opened, so that it may be opened later."""
     epsilon: float | None = Field(default=None, gt=0)
     """What its own votes may cost it altogether, at party level."""
     delta: float = Field(default=1e-5, gt=0, lt=1)

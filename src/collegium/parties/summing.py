@@ -5,27 +5,26 @@ Which counts, how many of them and with how much noise follow from the question 
 """
 
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, MutableSet
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium.errors import ProtocolViolation, UnnamedParties
-from collegium.parties.gate import AnswerGate, LeavingAnswer
+from collegium.parties.answer_book import AnswerBook
+from collegium.parties.gate import AnswerGate
+from collegium.parties.held_sums import HeldSum, HeldSums
 from collegium.parties.policy import described
 from collegium.protocol.messages import Request
 from collegium.protocol.question import Question
 from collegium.protocol.replies import SecureSumAnswer
 from collegium.protocol.requests import Ask, SecureSumStep
-from collegium.protocol.secure_sum import PartySum, accept_parameters
+from collegium.protocol.secure_sum import PartySum, Phase, SumSetup, accept_parameters
 from collegium.protocol.secure_sum.errors import InsufficientPlan
-from collegium.protocol.secure_sum.setup import SumSetup
+from collegium.protocol.secure_sum.messages import phase_of
+from collegium.protocol.v1 import secure_sum_pb2 as pb
 from collegium_accounting.noise.sources import source_of
-
-_MAX_OPEN_SUMS = 8
+from collegium_accounting.units import IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +38,8 @@ class Membership:
     sign : signs with this party's own Ed25519 identity.
     collusion_fraction : the share of the parties that this institution wants to be safe from.
     vouched : of how many parties it is a share, at least; the roster's own number may be of the operator's making.
-    used_rounds : rounds begun before; durable where a restart must not run one again.
-    random_bytes : source of a round's secrets, given its id; the operating system's unless simulated.
+    random_bytes : source of the secrets of one phase of a round, given both names; the operating system's unless
+        simulated.
     unnamed : the parties for whom the coordinator's newest roster was refused.
     noise_seed : for research: this party's noise follows from it, its name and the question, and protects nobody. None,
         as anybody with records of real persons has it, draws from the operating system.
@@ -51,55 +50,68 @@ class Membership:
     sign: Callable[[bytes], bytes] = field(repr=False)
     collusion_fraction: float = 0.1
     vouched: int = 0
-    used_rounds: MutableSet[str] = field(default_factory=set, repr=False)
     random_bytes: Callable[[str], Callable[[int], bytes]] = field(default=lambda _: os.urandom, repr=False)
     unnamed: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False)
     noise_seed: int | None = field(default=None, repr=False)
 
-
-PreparedAnswer = Callable[[str, str], tuple[Ask, NDArray[np.int64]]]
-"""Finds, by run and round, what was asked and the counts kept for it."""
 
 OnLeaving = Callable[[str, Ask], None]
 """Called with the run and what was asked; what it raises keeps the answer here."""
 
 
 class SumHandler:
-    """Answers the phases of secure sums over prepared answers; ``leave`` is called before a masked vector leaves."""
+    """Answers the phases of secure sums over prepared answers; each step is in the answer book before its reply leaves.
+
+    Parameters
+    ----------
+    book : keeps the sums that ``held`` tells of.
+    leave : called before a masked vector leaves.
+    """
 
     def __init__(
-        self, name: str, membership: Membership, prepared: PreparedAnswer, gate: AnswerGate, leave: OnLeaving
+        self, name: str, membership: Membership, book: AnswerBook, held: HeldSums, gate: AnswerGate, leave: OnLeaving
     ) -> None:
-        self._name = name
-        self._membership = membership
-        self._prepared = prepared
-        self._gate, self._leave = gate, leave
-        self._sums: OrderedDict[bytes, tuple[PartySum, LeavingAnswer, Callable[[], None]]] = OrderedDict()
+        self._name, self._membership = name, membership
+        self._book, self._held, self._gate, self._leave = book, held, gate, leave
 
     def __call__(self, request: Request) -> SecureSumAnswer:
         assert isinstance(request.body, SecureSumStep)
         step = request.body.message
-        if step.WhichOneof("phase") == "advertise_keys":
-            self._begin(request)
-        if step.setup not in self._sums:
-            raise ProtocolViolation("this party takes no part in that sum: begin with a new round")
-        running, leaving, leave = self._sums[step.setup]
-        reply = SecureSumAnswer(running.handle(step))
-        try:
-            if step.WhichOneof("phase") == "mask_input":
-                leaving.let_out()
-                leave()
-            elif step.WhichOneof("phase") == "sign_survivors":
-                leaving.open_with(running.opened)
-        except Exception:
-            del self._sums[step.setup]  # nothing of this sum is answered any more
-            raise
+        phase = phase_of(step)
+        with self._book.changing():
+            held = self._held.under(step.setup)
+            if held is None and phase is Phase.ADVERTISE:
+                held = self._begin(request.run_id, step.advertise_keys.parameters)
+            if held is None or held.setup is None or held.setup.digest != step.setup:
+                raise ProtocolViolation("this party takes no part in that sum: begin with a new round")
+            setup, before = held.setup, held.state
+            running = PartySum(
+                setup,
+                self._name,
+                self._membership.sign,
+                None if held.vector is None else held.vector.reshape(-1),
+                held.noise,
+                self._membership.random_bytes(f"{setup.round_id}/{phase.name}"),
+                before,
+            )
+            reply = SecureSumAnswer(running.handle(step))
+            if running.state is before:
+                return reply
+            if phase in (Phase.MASK, Phase.SIGN):
+                counts = np.zeros((0, 0), dtype=np.int64) if held.vector is None else held.vector
+                leaving = self._gate.resumed(held.run_id, held.ask.question, counts, held.left_before, setup.roster)
+                if phase is Phase.MASK:
+                    leaving.let_out()
+                    self._leave(held.run_id, held.ask)
+                else:
+                    leaving.open_with(running.opened)
+            self._held.keep(held, running.state, masked=phase >= Phase.MASK)
+        if phase in (Phase.MASK, Phase.SIGN):
+            self._book.erase()
         return reply
 
-    def _begin(self, request: Request) -> None:
-        assert isinstance(request.body, SecureSumStep)
+    def _begin(self, run_id: str, parameters: pb.SumParameters) -> HeldSum:
         member = self._membership
-        parameters = request.body.message.advertise_keys.parameters
         if parameters.consortium != member.consortium:
             raise ProtocolViolation(f"a sum of the consortium {parameters.consortium[:64]!r} is not ours")
         if names := member.unnamed():
@@ -107,30 +119,21 @@ class SumHandler:
         roster = dict(member.roster)
         demanded = member.collusion_fraction * max(len(roster), member.vouched) / max(1, len(roster))
         setup = accept_parameters(parameters, roster, collusion_fraction=demanded)
-        ask, counts = self._prepared(request.run_id, setup.round_id)
-        question = ask.question
+        held = self._held.of(run_id, setup.round_id)
+        question, counts = held.ask.question, held.vector
+        assert counts is not None  # it is kept until it is masked
         if setup.length != counts.size:
             raise ProtocolViolation(f"a sum of {setup.length} entries does not fit the round's {counts.size} counts")
         if (setup.low, setup.high) != (question.low, question.high):
             # Another range would tell, by a value that does not fit, how large this party's own are.
             raise ProtocolViolation(f"a sum of values up to {setup.high} is not what this round's answers need")
-        leaving = self._gate.summed(request.run_id, question, counts, roster)
-        running = PartySum(
-            setup,
-            self._name,
-            member.sign,
-            leaving.counts.reshape(-1),
-            member.used_rounds,
-            noise=_noise_share(question, setup, member.noise_seed, self._name),
-            random_bytes=member.random_bytes(setup.round_id),
-        )
-        self._sums[setup.digest] = running, leaving, partial(self._leave, request.run_id, ask)
-        while len(self._sums) > _MAX_OPEN_SUMS:
-            self._sums.popitem(last=False)
+        _check_noise(question, setup)
+        leaving = self._gate.summed(run_id, question, counts, roster)
+        return self._held.begin(held, setup, leaving.counts, leaving.left_before)
 
 
-def _noise_share(question: Question, setup: SumSetup, seed: int | None, name: str) -> NDArray[np.int64] | None:
-    """This party's noise where the terms of the round promise it, from the mechanism that was checked and charged.
+def _check_noise(question: Question, setup: SumSetup) -> None:
+    """Refuse a sum that has no room for the noise which the terms of the round promise, or less than they say of it.
 
     The terms state how many honest parties' shares make up the noise; the graph of the sum decides it.
     """
@@ -142,16 +145,24 @@ def _noise_share(question: Question, setup: SumSetup, seed: int | None, name: st
         if not setup.plan.complete and (mechanism.sum_per_stage or question.several_sums):
             # In a sparse graph a listed party can be left out of one of several sums: the difference is its own.
             raise InsufficientPlan("several sums about the same records need the parties' noise or the complete graph")
-        return None
+        return
     if share.honest_survivors != setup.plan.honest_survivors:
         raise ProtocolViolation("the terms count on another number of honest parties than the graph of the sum gives")
     if setup.noise_reach != share.reach(setup.plan.parties, setup.length):
         raise ProtocolViolation("the room left for noise does not follow from the terms")
-    if seed is None:
-        return share.draw(setup.length, source_of(None))
+
+
+def noise_for(question: Question, name: str, seed: int | None) -> IntArray | None:
+    """The share of the noise that the party called ``name`` adds, ``[length]``; None where the coordinator adds it.
+
+    ``seed`` is that of research, see `Membership`.
+    """
+    share = described(question).stages_asked(question.terms.stage)[0].share
+    rows, entries = question.shape
+    if share is None or seed is None:
+        return None if share is None else share.draw(rows * entries, source_of(None))
     # Each query has noise of its own, so that it is the same however a run is cut into batches or resumed.
     terms, inputs = question.terms, question.queries
     asked = repr((terms.mechanism, sorted(terms.parameters.items()), terms.stage, question.asked.hex()))
     queries = [""] if inputs is None else [f"{inputs.pool_sha256}:{index}" for index in inputs.indices]
-    width = setup.length // len(queries)
-    return np.concatenate([share.draw(width, source_of(seed, name, asked, query)) for query in queries])
+    return np.concatenate([share.draw(entries, source_of(seed, name, asked, query)) for query in queries])

@@ -3,6 +3,7 @@
 Every decoder raises ProtocolViolation. Only this module, `codec` and the transports use the protobuf classes.
 """
 
+import hashlib
 from dataclasses import dataclass
 
 from collegium.data.values import IDENTIFIER, require
@@ -14,7 +15,7 @@ from collegium.protocol.v1 import collegium_pb2 as pb
 
 @dataclass(frozen=True)
 class Request(Translated):
-    """A request of the coordinator. A repeated ``request_id`` gets the same answer."""
+    """A request of the coordinator."""
 
     request_id: str
     run_id: str
@@ -24,6 +25,12 @@ class Request(Translated):
     def __post_init__(self) -> None:
         require(IDENTIFIER.fullmatch(self.request_id) is not None, "a request has an id")
         require(IDENTIFIER.fullmatch(self.run_id) is not None, "a request belongs to a run")
+
+    def fingerprint(self) -> bytes:
+        """The same 32 bytes for requests that ask the same within the same run, whatever their ids."""
+        message = self.to_proto()
+        message.request_id = ""
+        return hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,15 @@ from collegium.coordinator.journal import Begun, Journal
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import PoolStore
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.gate import AnswerGate
+from collegium.parties.held_sums import HeldSums
+from collegium.parties.policy import PolicyConfig
 from collegium.parties.summing import Membership, SumHandler
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.replies import Counts, Failure, Prepared
+from collegium.protocol.replies import Counts, Failure
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import GraphPlan
 
@@ -48,11 +51,14 @@ class MaskingParty:
 
     def __post_init__(self) -> None:
         name = self.inner.name
+        book = AnswerBook(None, name, PolicyConfig(), None)
+        self.held = HeldSums(book)
         membership = Membership("trial", ROSTER, KEYS[name].sign)
         self.sums = SumHandler(
             name,
             membership,
-            lambda _, round_id: self.prepared[round_id],
+            book,
+            self.held,
             AnswerGate(None, PoolStore(None), ROSTER),
             self.note_leaving,
         )
@@ -64,7 +70,7 @@ class MaskingParty:
             counts = votes.counts.copy()
             counts[0, 0] += self.lie
             self.prepared[request.round_id] = (request, counts)
-            return Prepared(request.round_id)
+            return self.held.prepare(Request("id", "trial", request), request, lambda: counts)
         if isinstance(request, SecureSumStep):
             self.steps += 1
             if self.steps > self.gone_after:

@@ -68,6 +68,13 @@ def test_a_chain_without_the_kept_head_is_refused_and_the_head_stays(
     assert str(ledger.head()) == head(4) == str(KnownLedger(book(tmp_path)).head())
 
 
+def test_a_reply_that_was_lost_is_given_again_after_a_restart_too(tmp_path: Path) -> None:
+    shown = Request("one", "run", ShowLedger("", tuple(DIGESTS[:4])))
+    assert KnownLedger(book(tmp_path))(shown).head == head(4)
+    again = KnownLedger(book(tmp_path))
+    assert again(Request("other", "run", shown.body)).head == head(4) == str(again.head())
+
+
 def test_votes_are_refused_from_a_wrong_chain_until_the_right_one_is_shown(
     make_party: Callable[..., Party], pool: ArraySpec, tmp_path: Path
 ) -> None:

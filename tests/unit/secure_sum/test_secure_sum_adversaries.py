@@ -41,6 +41,8 @@ from collegium.protocol.secure_sum.errors import (
 from collegium.protocol.secure_sum.hash_tree import HashTree
 from collegium.protocol.secure_sum.messages import ADVERT_BYTES, Advert, pack_set, unpack_set
 from collegium.protocol.secure_sum.plan import sampled
+from collegium.protocol.secure_sum.shamir import SHARE_BYTES
+from collegium.protocol.secure_sum.state import PartyState
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 
 SPARSE = GraphPlan(12, 4, 3, 1, 2, 40, 0.0, 0.0, 7)
@@ -85,14 +87,12 @@ def advance(made: LocalRound, until: Phase, silent: dict[Phase, set[str]] | None
 
 
 def refusal_of(made: LocalRound, victim: str, tamper: TamperRequest) -> CollegiumError:
-    """What the victim raises at the tampered request; it must have forgotten everything afterwards."""
-    request = copies(made)[victim]
+    """What the victim raises at the tampered request; nothing of it must be left afterwards."""
+    request, before = copies(made)[victim], made.parties[victim].state
     tamper(victim, request)
     with pytest.raises(CollegiumError) as caught:
         made.parties[victim].handle(request)
-    assert made.parties[victim].done
-    with pytest.raises(SumAborted):
-        made.parties[victim].handle(request)
+    assert made.parties[victim].state == before
     return caught.value
 
 
@@ -334,29 +334,52 @@ def test_a_request_or_reply_of_an_old_round_is_refused() -> None:
         new.coordinator.accept("party-0000", reply)
 
 
-def test_a_round_that_has_begun_is_never_run_again() -> None:
-    made = a_round()
-    used: set[str] = set()
-    first, second = (
-        PartySum(made.setup, "party-0000", made.identities["party-0000"].sign, np.zeros(8, dtype=np.int64), used)
-        for _ in range(2)
-    )
-    request = made.coordinator.requests()["party-0000"]
-    first.handle(request)
-    with pytest.raises(ReplayedRound, match="before"):
-        second.handle(request)
-
-
 @pytest.mark.parametrize("phase", list(Phase)[:5])
-def test_a_phase_asked_for_twice_is_refused_and_ends_the_round(phase: Phase) -> None:
+def test_the_same_request_gets_the_same_bytes_and_another_one_none_whatever_process_answers(phase: Phase) -> None:
+    """From its kept state a party draws nothing anew, and a phase that was answered has no second answer."""
     made = a_round()
     advance(made, phase)
+    party = made.parties["party-0000"]
     request = made.coordinator.requests()["party-0000"]
-    made.parties["party-0000"].handle(request)
-    with pytest.raises(SumAborted if phase is Phase.UNMASK else AskedTwice):
-        made.parties["party-0000"].handle(request)
-    with pytest.raises(SumAborted):
-        made.parties["party-0000"].handle(request)
+    reply = party.handle(request).SerializeToString()
+    kept = PartyState.from_bytes(party.state.to_bytes())
+    assert kept == party.state
+    values = np.ones(made.setup.length, dtype=np.int64) if phase < Phase.MASK else None
+    again = PartySum(made.setup, "party-0000", party._sign, values, state=kept)
+    assert again.handle(request).SerializeToString() == reply
+    other = a_round(identities=made.identities)
+    advance(other, phase)
+    changed = other.coordinator.requests()["party-0000"]
+    assert changed.setup == request.setup and (phase in (Phase.ADVERTISE, Phase.SIGN) or changed != request)
+    if phase is Phase.SIGN:
+        everybody = pack_set(np.arange(made.setup.plan.parties - 1), made.setup.plan.parties)
+        changed.sign_survivors.survivors = everybody
+    if phase is not Phase.ADVERTISE:
+        with pytest.raises(InconsistentSurvivors if phase is Phase.UNMASK else AskedTwice):
+            again.handle(changed)
+    assert again.state == kept and again.handle(request).SerializeToString() == reply
+
+
+def test_a_party_keeps_no_secret_longer_than_a_later_phase_needs_it() -> None:
+    """After the mask no key and no seed of its own, after the signature one share of each pair and no vector."""
+    made = a_round()
+    advance(made, Phase.MASK)
+    party, before = made.parties["party-0000"], made.parties["party-0000"].state
+    masked = reply_of(made, "party-0000").input_masked.vector
+    own = before.channel, before.mask, before.self_seed
+    assert all(len(secret) == 32 for secret in own)
+    kept = party.state.to_bytes()
+    assert not any(secret.hex().encode() in kept for secret in own) and masked.hex().encode() in kept
+    made = a_round()
+    silent = {Phase.MASK: {"party-0003"}}
+    advance(made, Phase.SIGN, silent)
+    party = made.parties["party-0000"]
+    pairs = dict(party.state.held)
+    reply_of(made, "party-0000")
+    for owner, both in pairs.items():
+        seed, key = both[:SHARE_BYTES], both[SHARE_BYTES:]
+        assert party.state.held[owner] == (key if made.setup.names[owner] == "party-0003" else seed)
+    assert set(party.state.answered) == {Phase.SIGN} and not party.state.adverts
 
 
 def test_a_phase_cannot_be_skipped() -> None:
@@ -545,7 +568,7 @@ def test_a_party_that_sends_more_than_the_range_is_noticed_in_the_total() -> Non
 def test_a_party_outside_the_roster_cannot_take_part() -> None:
     made = a_round()
     with pytest.raises(IdentityError):
-        PartySum(made.setup, "mallory", made.identities["party-0000"].sign, np.zeros(8, dtype=np.int64), set())
+        PartySum(made.setup, "mallory", made.identities["party-0000"].sign, np.zeros(8, dtype=np.int64))
 
 
 def test_a_party_accepts_only_a_graph_that_protects_it() -> None:

@@ -106,7 +106,7 @@ def test_the_noised_sum_holds_everyones_noise_and_nothing_else() -> None:
     bare = local_round(votes, 0, 1)
     setup = SumSetup("local", "noised", bare.setup.roster, length, 0, 1, bare.setup.plan, reach)
     members = {
-        name: PartySum(setup, name, bare.identities[name].sign, votes[i], set(), noise=noises[i])
+        name: PartySum(setup, name, bare.identities[name].sign, votes[i], noise=noises[i])
         for i, name in enumerate(setup.names)
     }
     total = run_sum(CoordinatorSum(setup), members).total

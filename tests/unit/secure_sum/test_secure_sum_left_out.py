@@ -73,7 +73,7 @@ class Consortium:
         """The total that the coordinator opens, and the parties that are ``gone`` as they were not passed on."""
         roster = {party: key.public_key().public_bytes_raw() for party, key in self.keys.items()}
         setup = SumSetup("c", name, roster, 3, 0, 2 * PARTIES + 1, plan)
-        parties = {p: PartySum(setup, p, self.keys[p].sign, VOTES[p][0], set()) for p in VOTES}
+        parties = {p: PartySum(setup, p, self.keys[p].sign, VOTES[p][0]) for p in VOTES}
         coordinator = LeavingOut(setup)
         for phase in range(5):
             for party, request in coordinator.requests().items():

@@ -92,11 +92,16 @@ class Advert(NamedTuple):
         """The fields one after the other."""
         return b"".join(self)
 
+    @classmethod
+    def of(cls, packed: bytes) -> "Advert":
+        """What `pack` gave; nobody looks at the signature."""
+        return cls(packed[:32], packed[32:64], packed[64:96], packed[96:])
+
 
 def unpack_advert(packed: bytes, setup: SumSetup, party: int) -> Advert:
     """The advert of ``party``; raises MalformedMessage, or ForgedSignature unless the party signed it for this sum."""
     fixed(packed, ADVERT_BYTES, "an advert")
-    advert = Advert(packed[:32], packed[32:64], packed[64:96], packed[96:])
+    advert = Advert.of(packed)
     name = setup.names[party]
     signed = keys.advert_message(setup.digest, party, *advert[:3])
     keys.verify(setup.roster[name], advert.signature, signed, name, "its advert")

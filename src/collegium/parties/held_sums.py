@@ -1,0 +1,196 @@
+"""The secure sums that a party takes part in, in its answer book: what each of them needs until it was opened.
+
+A vector and its noise are kept until they are masked, the masked bytes until a list is signed, and shares of others'
+secrets until the sum was opened, or for as long as the institution says. Noise is drawn once, when the vector is kept:
+a round has one vector, and serves once. Of a round that is over, its name stays.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.clock import utc_now
+from collegium.errors import ProtocolViolation
+from collegium.parties.answer_book import AnswerBook
+from collegium.protocol.messages import Request
+from collegium.protocol.question import Question
+from collegium.protocol.replies import Prepared
+from collegium.protocol.requests import Ask
+from collegium.protocol.secure_sum import SumSetup, accept_parameters
+from collegium.protocol.secure_sum.state import PartyState
+from collegium.protocol.v1 import secure_sum_pb2 as pb
+from collegium_accounting.units import IntArray
+
+MAX_PREPARED = 8
+"""Rounds of which nothing left yet; the oldest makes room for another, as nothing was counted for it."""
+
+_COLUMNS = "run, round, question, queries, vector, noise, setup, terms, left_before, state"
+
+
+@dataclass(frozen=True, eq=False)
+class HeldSum:
+    """One round of a party.
+
+    Parameters
+    ----------
+    ask : what was asked for.
+    vector, noise : int64, shape ``[queries, entries]`` and ``[length]``; None once they are masked, or without noise.
+    setup : what its sum was begun under; None before.
+    left_before : which of the inputs had left before it began, shape ``[queries]``; None where nothing is counted.
+    """
+
+    run_id: str
+    round_id: str
+    ask: Ask
+    vector: IntArray | None
+    noise: IntArray | None
+    setup: SumSetup | None = None
+    left_before: NDArray[np.bool_] | None = None
+    state: PartyState | None = None
+
+
+class HeldSums:
+    """Keeps the sums of a party.
+
+    Parameters
+    ----------
+    book : its policy says for how long what was not opened is kept.
+    draw : the party's share of the noise for a question, ``[length]``; None where the coordinator adds the noise.
+    """
+
+    def __init__(
+        self, book: AnswerBook, draw: Callable[[Question], IntArray | None], clock: Callable[[], datetime] = utc_now
+    ) -> None:
+        self._book, self._draw, self._clock = book, draw, clock
+        self._setups: dict[bytes, SumSetup] = {}
+
+    def prepare(self, request: Request, body: Ask, answer: Callable[[], NDArray[Any]]) -> Prepared:
+        """Keep the counts that ``answer`` returns, and the noise for them; a round that is kept already keeps both.
+
+        Raises
+        ------
+        ProtocolViolation
+            If the round was prepared for another request.
+        """
+        key, asked = (request.run_id, body.round_id), request.fingerprint()
+        with self._book.changing() as database:
+            known = database.execute("SELECT asked FROM sums WHERE run = ? AND round = ?", key).fetchone()
+        if known is None:
+            counts = answer().astype(np.int64)
+            share = self._draw(body.question)
+            noise = None if share is None else share.astype(np.int64).tobytes()
+            row = (*key, asked, request.to_bytes(), len(counts), counts.tobytes(), noise, self._clock().isoformat())
+            with self._book.changing() as database:
+                database.execute(
+                    "INSERT OR IGNORE INTO sums (run, round, asked, question, queries, vector, noise, began) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    row,
+                )
+                self._make_room(database)
+        elif known != (asked,):
+            # Two vectors summed in one round would show their difference.
+            raise ProtocolViolation(f"round {body.round_id} was prepared for other queries: use a fresh id")
+        return Prepared(body.round_id)
+
+    def of(self, run_id: str, round_id: str) -> HeldSum:
+        """The round that was prepared under this name, and has no sum yet; raises ProtocolViolation without."""
+        found = self._find("run = ? AND round = ?", run_id, round_id)
+        if found is None or found.vector is None:
+            raise ProtocolViolation(f"no answer is prepared for round {round_id[:128]}: ask for it first")
+        return found
+
+    def under(self, setup: bytes) -> HeldSum | None:
+        """The round whose sum has this set-up; None where there is none, or it is over."""
+        found = self._find("setup = ?", setup)
+        return None if found is None or found.state is None else found
+
+    def begin(self, held: HeldSum, setup: SumSetup, vector: IntArray, left_before: NDArray[np.bool_] | None) -> HeldSum:
+        """Begin the sum of a round with this vector; a round has one sum."""
+        terms = {
+            "parameters": setup.parameters().SerializeToString(deterministic=True).hex(),
+            "roster": {name: key.hex() for name, key in setup.roster.items()},
+        }
+        left = None if left_before is None else left_before.tobytes()
+        with self._book.changing() as database:
+            changed = database.execute(
+                "UPDATE sums SET setup = ?, terms = ?, vector = ?, left_before = ? "
+                "WHERE run = ? AND round = ? AND setup IS NULL",
+                (setup.digest, json.dumps(terms), vector.tobytes(), left, held.run_id, held.round_id),
+            )
+            if not changed.rowcount:
+                raise ProtocolViolation(f"round {held.round_id[:128]} was begun before: a round id serves once")
+        self._remember(setup)
+        return replace(held, setup=setup, vector=vector, left_before=left_before)
+
+    def keep(self, held: HeldSum, state: PartyState, *, masked: bool) -> None:
+        """Keep what the next step needs; the vector and its noise only until they are ``masked``."""
+        with self._book.changing() as database:
+            forgotten = ", vector = NULL, noise = NULL" if masked else ""
+            database.execute(
+                f"UPDATE sums SET state = ?{forgotten} WHERE run = ? AND round = ?",
+                (state.to_bytes(), held.run_id, held.round_id),
+            )
+
+    def settle(self, setups: Iterable[bytes]) -> None:
+        """Forget the secrets of sums that were opened: the coordinator's ledger shows it."""
+        with self._book.changing() as database:
+            for setup in setups:
+                self._forget(database, "setup = ?", setup)
+        self._book.erase()
+
+    def _make_room(self, database: sqlite3.Connection) -> None:
+        """Forget the oldest rounds of which nothing left, and all that were kept for long enough."""
+        oldest = (self._clock() - self._book.sums_kept).isoformat()
+        self._forget(database, "began < ?", oldest)
+        waiting = database.execute(
+            "SELECT rowid FROM sums WHERE vector IS NOT NULL ORDER BY began DESC, rowid DESC LIMIT -1 OFFSET ?",
+            (MAX_PREPARED,),
+        ).fetchall()
+        for (row,) in waiting:
+            self._forget(database, "rowid = ?", row)
+
+    def _forget(self, database: sqlite3.Connection, which: str, value: object) -> None:
+        """Leave of these rounds the name alone; it is never prepared again."""
+        database.execute(
+            f"UPDATE sums SET question = NULL, vector = NULL, noise = NULL, terms = NULL, left_before = NULL, "
+            f"state = NULL WHERE {which}",
+            (value,),
+        )
+
+    def _find(self, which: str, *values: object) -> HeldSum | None:
+        with self._book.changing() as database:
+            row = database.execute(f"SELECT {_COLUMNS} FROM sums WHERE {which}", values).fetchone()
+        if row is None or row[2] is None:
+            return None
+        run_id, round_id, question, queries, vector, noise, digest, terms, left, state = row
+        asked = Request.from_bytes(question).body
+        assert isinstance(asked, Ask)
+        return HeldSum(
+            run_id,
+            round_id,
+            asked,
+            None if vector is None else np.frombuffer(vector, dtype=np.int64).reshape(queries, -1),
+            None if noise is None else np.frombuffer(noise, dtype=np.int64),
+            None if terms is None else self._setup(digest, json.loads(terms)),
+            None if left is None else np.frombuffer(left, dtype=np.bool_),
+            None if state is None else PartyState.from_bytes(state),
+        )
+
+    def _setup(self, digest: bytes, terms: Mapping[str, Any]) -> SumSetup:
+        if digest not in self._setups:
+            parameters = pb.SumParameters.FromString(bytes.fromhex(terms["parameters"]))
+            roster = {name: bytes.fromhex(key) for name, key in terms["roster"].items()}
+            # It was accepted when the sum began, with the share of colluders that the institution asked for then.
+            self._remember(accept_parameters(parameters, roster, collusion_fraction=0.0))
+        return self._setups[digest]
+
+    def _remember(self, setup: SumSetup) -> None:
+        self._setups[setup.digest] = setup
+        while len(self._setups) > MAX_PREPARED:
+            del self._setups[next(iter(self._setups))]
