@@ -14,6 +14,7 @@ from adversaries.test_coordinator_that_repeats import TASK, X
 from adversaries.test_indistinguishable import RECORDS, everything_said, parameters_of
 from collegium_reproduction.nearest.question import CountNearest
 from support.liar_networks import ODD, in_company, infinite_weights, odd, of_rounding, ordinary
+from support.nearest import AGREED
 
 from collegium.data import Examples, PoolStore
 from collegium.data.coverage import CoverageSpec
@@ -42,7 +43,12 @@ from collegium_accounting.mechanisms.class_sums import bound_squared
 from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts
 
 GENEROUS = PolicyConfig(
-    minimum_noise_votes=5, minimum_noise_sums=1, queries=100, record_epsilon=9.0, sum_modes=("masked", "masked+noised")
+    questions=AGREED,
+    minimum_noise_votes=5,
+    minimum_noise_sums=1,
+    queries=100,
+    record_epsilon=9.0,
+    sum_modes=("masked", "masked+noised"),
 )
 BRIGHT = Examples(np.full((1, 4, 4, 1), 255, dtype=np.uint8), np.array([1]))
 WITH_BRIGHT = Examples(np.concatenate([RECORDS.x, BRIGHT.x]), np.concatenate([RECORDS.labels(), BRIGHT.labels()]))
@@ -166,7 +172,7 @@ def evaluated(records: Examples, asked: Evaluate) -> np.ndarray:
     def no_teachers(_: TeacherSettings) -> TeacherEnsemble:
         raise AssertionError("nobody asked for teachers")
 
-    own = Institution("alpha", records, TASK, PoolStore(None), bytes(32), None, "cpu", no_teachers, 1.0)
+    own = Institution("alpha", records, TASK, PoolStore(None), bytes(32), None, "cpu", no_teachers, no_teachers, 1.0)
     return Evaluation(own).compute(asked, Asked("run", "round"))
 
 

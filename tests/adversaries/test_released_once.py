@@ -136,7 +136,7 @@ def test_an_evaluation_that_was_paid_for_two_classes_is_paid_anew_for_three(
 
 @pytest.mark.parametrize(
     ("died_at", "found_then"),
-    [("kinds.record_counts.round_id", True), ("noise.noise_on_entries", False), ("kinds.pool_check.pool_fit", True)],
+    [("kinds.pool_check.CountCoverage", True), ("noise.noise_on_entries", False), ("kinds.pool_check.pool_fit", True)],
 )
 def test_a_pool_check_whose_process_died_is_made_with_the_charge_that_is_left(
     parties: cg.LocalParties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, died_at: str, found_then: bool
