@@ -51,10 +51,10 @@ from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, data_root, default_task, load
-from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.loading.files import open_npz
 from collegium.data.task import ImageInputs, Task, VectorInputs
 from collegium.models.kernel_student import KernelStudent, NoisySums, PoolSpectrum
+from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.students import Student
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium_accounting.divergences.independent import sampled_gaussian_curve

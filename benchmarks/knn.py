@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import OnReply, VoteRound
 from collegium.data import Examples, PoolStore
-from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.models.features import Features
 from collegium.parties.neighbours.search import Search
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership

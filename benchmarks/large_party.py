@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data import DataSource, PoolStore, load
-from collegium.data.features import Features
-from collegium.data.kernels import KernelSpec
 from collegium.data.loading import files
 from collegium.data.task import NumberColumn, TableInputs, Task, VectorInputs
+from collegium.models.features import Features
+from collegium.models.kernels import KernelSpec
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.kinds.class_sums import SumClasses

@@ -37,9 +37,9 @@ from collegium.coordinator.selection.queries import representatives
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.coordinator.students import fit_student
 from collegium.data import Examples
-from collegium.data.features import distances_squared, extract
-from collegium.data.kernels import KernelMap
+from collegium.models.features import distances_squared, extract
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums, PoolSpectrum
+from collegium.models.kernels import KernelMap
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.simulations.partitions import PartitionConfig, partition
 from collegium_accounting.game.laws import block_epsilon

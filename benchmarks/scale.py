@@ -34,9 +34,9 @@ from collegium.coordinator.cli import ledger_cli
 from collegium.coordinator.selection.pool_geometry import public_radii_squared
 from collegium.coordinator.selection.queries import representatives
 from collegium.data import Examples, PoolStore
-from collegium.data.features import Features
-from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.models.features import Features
+from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.neighbours.search import Search
 from collegium.privacy.ledger.ledger import Ledger

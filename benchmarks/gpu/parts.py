@@ -14,9 +14,9 @@ import torch
 from collegium.coordinator.students import LearningProblem
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.data import DataSource, Examples, load
-from collegium.data.features import Features
-from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
+from collegium.models.features import Features
+from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.parties.neighbours.search import Search
 from collegium.parties.teachers.fitting import as_programs, one_by_one
 from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of

@@ -14,11 +14,11 @@ from support.nearest import AGREED
 from support.party_requests import KEY, LINEAR, cast
 
 from collegium.data import Examples, PoolStore, array_spec
-from collegium.data.features import Features
 from collegium.data.pools import contents_of
 from collegium.data.task import ImageInputs, Task
 from collegium.data.values import ArraySpec, PoolChunk
 from collegium.errors import QuorumNotReached
+from collegium.models.features import Features
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.parties.party import Party

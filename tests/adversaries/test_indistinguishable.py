@@ -20,10 +20,10 @@ from support.party_requests import KEY, LINEAR
 
 from collegium.coordinator.students import fit_student
 from collegium.data import Examples, PoolStore
-from collegium.data.features import Features
-from collegium.data.kernels import KernelSpec
 from collegium.data.values import ArraySpec
 from collegium.errors import ProtocolViolation, QueriesRefused, QuorumNotReached
+from collegium.models.features import Features
+from collegium.models.kernels import KernelSpec
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.parties.party import Party

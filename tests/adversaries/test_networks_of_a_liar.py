@@ -17,13 +17,13 @@ from support.liar_networks import ODD, in_company, infinite_weights, odd, of_rou
 from support.nearest import AGREED
 
 from collegium.data import Examples, PoolStore
-from collegium.data.coverage import CoverageSpec
-from collegium.data.features import Features
-from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec
 from collegium.models import network_features, networks
+from collegium.models.coverage import CoverageSpec
+from collegium.models.features import Features
 from collegium.models.kernel_student import KernelStudent
+from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.parties.kind import Asked, Institution
 from collegium.parties.kinds import evaluation as evaluation_module
 from collegium.parties.kinds.class_sums import RecordsOfClasses
@@ -106,8 +106,8 @@ def said_of_both(network: bytes, folder: Path) -> list[list[Any]]:
 def test_no_record_for_which_a_network_fails_is_told_by_a_refusal(does: str, tmp_path: Path) -> None:
     """One request of every kind that carries a network.
 
-    Searched beside this for errors that a record could cause: every ``raise`` in `data.features`, `data.kernels`,
-    `data.coverage`, `models` and `parties` that a handler reaches. The others look at the request, the task, files
+    Searched beside this for errors that a record could cause: every ``raise`` in `models.features`, `models.kernels`,
+    `models.coverage`, `models` and `parties` that a handler reaches. The others look at the request, the task, files
     that are sent, the policy or the disk.
     """
     without, with_bright = said_of_both(odd(TASK, does), tmp_path)

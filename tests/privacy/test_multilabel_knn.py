@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collegium.data import Examples
-from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs
+from collegium.models.features import Features
 from collegium.protocol.question import PoolRange, Terms
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.mechanisms import SystemNoise, create

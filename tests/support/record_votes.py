@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from collegium.data import Examples, PoolStore
-from collegium.data.features import Features
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.data.values import ArraySpec
+from collegium.models.features import Features
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.kinds.near_records import CastNeighbours

@@ -8,9 +8,9 @@ import numpy as np
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import ClearSum, VoteRound
 from collegium.data import Examples
-from collegium.data.features import Features
-from collegium.data.kernels import KernelSpec
 from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.models.features import Features
+from collegium.models.kernels import KernelSpec
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.question import Terms
 from collegium.protocol.secure_sum import plan_graph

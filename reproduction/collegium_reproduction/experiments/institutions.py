@@ -15,9 +15,9 @@ from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples, PoolStore
-from collegium.data.features import Features, extract
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import DataError
+from collegium.models.features import Features, extract
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.kinds.teacher_votes import CastVotes

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.selection.queries import choose_queries
 from collegium.data import DataSource, Examples, array_spec, default_task, load
-from collegium.data.features import Features, extract
 from collegium.data.task import Inputs
+from collegium.models.features import Features, extract
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.question import PoolRange, Terms
 from collegium_accounting.mechanisms import NEXT_STAGE, SeededNoise

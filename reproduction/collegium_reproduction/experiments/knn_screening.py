@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from collegium.data import DataSource, default_task, load
-from collegium.data.features import Features, distances_squared, extract
+from collegium.models.features import Features, distances_squared, extract
 from collegium_accounting.divergences.grids import ThresholdTestLaw
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve

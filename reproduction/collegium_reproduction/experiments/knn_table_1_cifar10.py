@@ -10,7 +10,7 @@ import numpy as np
 from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.settings.run_config import load_public
 from collegium.data import DataSource, Examples, default_task, load
-from collegium.data.features import Features, extract
+from collegium.models.features import Features, extract
 from collegium.parties.neighbours.search import Search
 from collegium_accounting.mechanisms import IntArray
 from collegium_accounting.mechanisms.individual_knn import IndividualKNN

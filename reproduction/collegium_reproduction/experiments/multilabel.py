@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.selection.pool_geometry import fit_features
 from collegium.data import DataSource, Examples, array_spec, default_task, load
-from collegium.data.features import Features, distances_squared, extract
 from collegium.data.task import Inputs
+from collegium.models.features import Features, distances_squared, extract
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.question import PoolRange, Terms
 from collegium_accounting.divergences.independent import sampled_gaussian_curve

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from collegium.data import Examples
-from collegium.data.features import dimensions
 from collegium.data.pools import contents_of
 from collegium.data.task import Inputs
+from collegium.models.features import dimensions
 from collegium.parties.kind import Asked, PartyKind, check_classes, register
 from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.parties.teachers.splits import derive_key

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium import limits
-from collegium.data.features import Features
 from collegium.data.values import require
+from collegium.models.features import Features
 from collegium.protocol.question import ONE_RECORD, Cost, PoolRange, Question, register
 from collegium_accounting.mechanisms.base import AnsweredBy
 from collegium_accounting.multilabel import RESOLUTION

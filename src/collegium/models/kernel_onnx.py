@@ -1,4 +1,4 @@
-"""A kernel student as nodes of an ONNX graph: the same whole numbers as `data.features` and `data.kernels` compute.
+"""A kernel student as nodes of an ONNX graph: the same whole numbers as `models.features` and `models.kernels` compute.
 
 Values are 64-bit floats or integers, in which all of these operations are exact, but for one exponential and for a
 network's features.
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.data import features as plain
-from collegium.data.features import PROJECTION_ONE, Features
-from collegium.data.kernels import CONSTANT, FINER, KERNEL_ONE, REST, STEPS, TABLE, KernelMap
 from collegium.data.task import ImageInputs, Inputs
+from collegium.models import features as plain
+from collegium.models.features import PROJECTION_ONE, Features
+from collegium.models.kernels import CONSTANT, FINER, KERNEL_ONE, REST, STEPS, TABLE, KernelMap
 from collegium_accounting.mechanisms.class_sums import ONE
 
 _FLOAT, _INT64, _DOUBLE = 1, 7, 11

@@ -33,12 +33,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from collegium.data.features import Features, dimensions
-from collegium.data.kernels import CONSTANT, RIDGES, KernelMap, KernelSpec
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, StorageError
 from collegium.limits import MAX_LANDMARKS
 from collegium.models.arrays import load_arrays, save_arrays
+from collegium.models.features import Features, dimensions
+from collegium.models.kernels import CONSTANT, RIDGES, KernelMap, KernelSpec
 from collegium_accounting.mechanisms.class_sums import ONE, count_of_one
 from collegium_accounting.units import IntArray
 

@@ -15,10 +15,10 @@ import collegium as cg
 from collegium.coordinator.selection.kernel_choice import pool_cover
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data import Examples, PoolStore, array_spec
-from collegium.data.coverage import CoverageSpec
-from collegium.data.features import Features
 from collegium.data.task import Inputs, Task, VectorInputs
 from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation
+from collegium.models.coverage import CoverageSpec
+from collegium.models.features import Features
 from collegium.parties.party import Party, unrestricted
 from collegium.privacy.analysis.pool_fit import LEVEL, PoolFit, pool_fit
 from collegium.privacy.ledger.entry import Charge

@@ -31,11 +31,11 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.run.surroundings import Compute, Reach, RunSetup, Storage, Watch
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
 from collegium.data import Examples, PoolStore
-from collegium.data.features import Features
-from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import Task
 from collegium.errors import MechanismRefused
+from collegium.models.features import Features
 from collegium.models.kernel_student import KernelStudent
+from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.enrolment import policy_text
 from collegium.parties.kind import Institution

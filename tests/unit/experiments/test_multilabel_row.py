@@ -23,8 +23,8 @@ from collegium_reproduction.experiments.multilabel import (
 from collegium_reproduction.nearest.party import SampledRecords
 
 from collegium.data import Examples
-from collegium.data.features import Features
 from collegium.data.task import ImageInputs
+from collegium.models.features import Features
 from collegium_accounting.mechanisms import SeededNoise
 from collegium_accounting.mechanisms.multilabel_knn import MultiLabelKNN
 from collegium_accounting.multilabel import RESOLUTION

@@ -10,9 +10,9 @@ from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data import DataSource, load
 from collegium.data.examples import encode
-from collegium.data.features import extract
 from collegium.data.task import Task, VectorInputs
 from collegium.errors import DataError
+from collegium.models.features import extract
 
 TASK = Task(classes=("a", "b"), inputs=VectorInputs(size=3))
 VECTORS = np.array([[0.5, -2.25, 100.0], [1.0, 0.0, -3.0]])

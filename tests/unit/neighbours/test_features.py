@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collegium.data.features import Features, dimensions, distances_squared, extract
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs
 from collegium.errors import DataError, ProtocolViolation
+from collegium.models.features import Features, dimensions, distances_squared, extract
 from collegium.protocol.kinds.near_records import KERNELS, weight_units
 
 IMAGES = ImageInputs(height=28, width=28)

@@ -20,11 +20,11 @@ from support.record_votes import RECORDS, TASK, Clinic, plane, records
 
 from collegium.coordinator.selection.pool_geometry import fit_features, standard_scaling
 from collegium.data import Examples
-from collegium.data.features import Features, dimensions, distances_squared, extract
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError, ProtocolViolation, Refused
 from collegium.models import network_features
 from collegium.models.devices import each_alone
+from collegium.models.features import Features, dimensions, distances_squared, extract
 from collegium.models.networks import build_network, save_network
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer

@@ -13,9 +13,9 @@ from support.record_votes import NEAR, RECORDS, Clinic, plane, records
 
 from collegium.coordinator.rounds.rounds import ClearSum, VoteRound
 from collegium.data import Examples
-from collegium.data.features import Features
 from collegium.errors import ProtocolViolation, QuorumNotReached
 from collegium.limits import MAX_NEIGHBOUR_COUNT
+from collegium.models.features import Features
 from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.messages import Reply, Request

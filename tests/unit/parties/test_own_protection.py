@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from support.party_requests import LINEAR, Asker
 
-from collegium.data.features import Features
 from collegium.data.values import ArraySpec
+from collegium.models.features import Features
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig

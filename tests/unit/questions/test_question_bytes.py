@@ -13,11 +13,11 @@ from collegium_reproduction.nearest.question import CountNearest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collegium.data.coverage import CoverageSpec
-from collegium.data.features import Features
-from collegium.data.kernels import KernelSpec
 from collegium.data.task import TeacherSettings
 from collegium.errors import ProtocolViolation
+from collegium.models.coverage import CoverageSpec
+from collegium.models.features import Features
+from collegium.models.kernels import KernelSpec
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.kinds.coverage import CountCoverage

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from collegium_reproduction.nearest.question import CountNearest
 
-from collegium.data.features import Features
-from collegium.data.kernels import KernelSpec
 from collegium.data.task import TeacherSettings
+from collegium.models.features import Features
+from collegium.models.kernels import KernelSpec
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.kinds.teacher_votes import CastVotes

@@ -21,11 +21,11 @@ from collegium.coordinator.students import onnx_export as export
 from collegium.coordinator.students.published import PublishedStudent
 from collegium.data import DataSource
 from collegium.data.encoding import encode_table
-from collegium.data.features import Features, dimensions, distances_squared, extract
-from collegium.data.kernels import KernelMap
 from collegium.data.task import CategoryColumn, ImageInputs, Inputs, NumberColumn, TableInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
+from collegium.models.features import Features, dimensions, distances_squared, extract
 from collegium.models.kernel_student import KernelStudent
+from collegium.models.kernels import KernelMap
 from collegium.models.networks import NetworkStudent, build_network, network_bytes
 from collegium.models.students import Student, read_student
 

@@ -9,7 +9,7 @@ from support.party_requests import KEY
 from support.sums_scene import NAMES, POOL, SPEC, TASK, Consortium, records
 
 from collegium.data import PoolStore
-from collegium.data.kernels import KernelMap
+from collegium.models.kernels import KernelMap
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
 from collegium.simulations.local import InProcessParties

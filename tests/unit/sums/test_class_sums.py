@@ -15,10 +15,10 @@ from scipy.stats import chi2
 from support.sums_scene import LENGTH, POOL, SPEC, TASK, Consortium, records
 
 from collegium.data import Examples
-from collegium.data.coverage import CoverageSpec
-from collegium.data.features import Features
-from collegium.data.kernels import KernelMap
 from collegium.errors import ConfigurationError, ProtocolViolation
+from collegium.models.coverage import CoverageSpec
+from collegium.models.features import Features
+from collegium.models.kernels import KernelMap
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.policy import Policy, PolicyConfig
@@ -81,7 +81,7 @@ def counted_twice(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_shortening(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record's vector as long as the whitening makes it."""
-    monkeypatch.setattr("collegium.data.kernels.of_length", lambda vectors, most_squared: vectors)
+    monkeypatch.setattr("collegium.models.kernels.of_length", lambda vectors, most_squared: vectors)
 
 
 def code_too_long(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:

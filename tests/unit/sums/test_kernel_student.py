@@ -7,8 +7,7 @@ import pytest
 from support.sums_scene import TASK
 
 from collegium.data import Examples
-from collegium.data.features import Features
-from collegium.data.kernels import KernelMap, KernelSpec
+from collegium.models.features import Features
 from collegium.models.kernel_student import (
     KernelStudent,
     NoisySums,
@@ -17,6 +16,7 @@ from collegium.models.kernel_student import (
     shares_in_classes,
     threshold,
 )
+from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium_accounting.mechanisms.class_sums import bound_squared
 

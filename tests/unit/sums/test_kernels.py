@@ -8,10 +8,10 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
 from collegium.coordinator.settings.run_config import SumsConfig
-from collegium.data.features import Features, extract
-from collegium.data.kernels import CONSTANT, RIDGES, KernelMap, KernelSpec, of_length
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation
+from collegium.models.features import Features, extract
+from collegium.models.kernels import CONSTANT, RIDGES, KernelMap, KernelSpec, of_length
 from collegium_accounting.mechanisms.class_sums import ONE
 
 COLUMNS = 6

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from collegium.data import Examples
-from collegium.data.features import Features, extract
-from collegium.data.kernels import KernelMap, KernelSpec
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError
 from collegium.models import network_features
+from collegium.models.features import Features, extract
+from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.networks import build_network, network_bytes, network_inputs
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium_accounting.mechanisms.class_sums import bound_squared
@@ -73,7 +73,7 @@ def test_a_pair_with_weights_that_are_not_finite_is_refused() -> None:
 
 
 def lengths_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collegium.data.kernels.of_length", lambda vectors, most_squared: vectors)
+    monkeypatch.setattr("collegium.models.kernels.of_length", lambda vectors, most_squared: vectors)
 
 
 def normalised_by_the_records(monkeypatch: pytest.MonkeyPatch) -> None:

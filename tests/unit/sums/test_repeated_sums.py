@@ -8,9 +8,9 @@ import pytest
 from support.liar import Liar
 from support.sums_scene import NAMES, SPEC, Consortium
 
-from collegium.data.coverage import CoverageSpec
-from collegium.data.features import Features
 from collegium.errors import QuorumNotReached
+from collegium.models.coverage import CoverageSpec
+from collegium.models.features import Features
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.kinds.coverage import CountCoverage

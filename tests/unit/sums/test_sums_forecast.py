@@ -7,9 +7,9 @@ from collegium.coordinator.run.checks import CLEAR, DROWNED
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data import Examples
-from collegium.data.kernels import KernelMap
 from collegium.data.loading.loading import default_task
 from collegium.models.kernel_student import NoisySums, PoolSpectrum
+from collegium.models.kernels import KernelMap
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 
 

@@ -1,7 +1,7 @@
 """Class sums: one noisy vector that sums what every record contributes; all labels follow from it.
 
 A record x of class y contributes φ(x) ⊗ c_y and the number `COUNT`. φ is a public map into whole-number vectors
-(`data.kernels`) of Euclidean length at most `ONE`; c_y = C·e_y − 1 is the code of class y among C classes, of squared
+(`models.kernels`) of Euclidean length at most `ONE`; c_y = C·e_y − 1 is the code of class y among C classes, of squared
 length C(C − 1). So a contribution depends on its record and on public facts alone, consists of whole numbers, and
 its squared length is at most Δ² = ONE²·C(C − 1) + COUNT² = `bound_squared`. From that follow, with whole numbers and
 no rounding left to argue about:

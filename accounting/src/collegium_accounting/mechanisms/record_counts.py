@@ -1,7 +1,7 @@
 """Counts of private records by cells, as one noisy vector: of an evaluation, or of how well a pool covers the records.
 
 Every record adds to ``parts`` cells, one of each of so many disjoint parts of the vector: `evaluation_cells` says which
-for an evaluation, `data.coverage` for a pool. Which cells they are may follow from whatever the coordinator chose.
+for an evaluation, `models.coverage` for a pool. Which cells they are may follow from whatever the coordinator chose.
 
 A record adds ONE to each cell, a person with g records ⌊ONE/g⌋ for each of them, and under the unit party a party with
 n records ⌊ONE/n⌋ for each. So the vector of a unit has L1 norm at most ONE in each part, hence L2 norm at most

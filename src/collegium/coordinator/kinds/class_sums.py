@@ -19,9 +19,9 @@ from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.kinds import register
-from collegium.data.kernels import KernelSpec
 from collegium.errors import DataError, StorageError
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums
+from collegium.models.kernels import KernelSpec
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.question import PoolRange, Terms
 from collegium.whole_files import read_whole, write_whole

@@ -11,9 +11,9 @@ from collegium.coordinator.kind import RunFacts, RunKind
 from collegium.coordinator.selection.pool_geometry import fit_features, public_radii_squared
 from collegium.coordinator.settings.kinds import register
 from collegium.coordinator.settings.run_config import NeighboursConfig
-from collegium.data.features import Features, dimensions, extract
 from collegium.data.task import Inputs
 from collegium.errors import ConfigurationError, DataError, StorageError
+from collegium.models.features import Features, dimensions, extract
 from collegium.models.students import Student
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.question import PoolRange, Question, Terms

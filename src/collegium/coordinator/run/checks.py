@@ -23,11 +23,11 @@ from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.selection.queries import query_key, study_of
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.settings.run_config import PublicData
-from collegium.data.kernels import KernelMap
 from collegium.data.task import OWN_CHOICE, ImageInputs
 from collegium.data.teacher_kinds import BUILT_IN, OF_IMAGES, import_path
 from collegium.errors import ConfigurationError
 from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, PoolSpectrum
+from collegium.models.kernels import KernelMap
 from collegium.privacy.analysis.evaluation import records_needed
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.ledger import Ledger

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.selection.pool_geometry import fit_features, principal_axes
 from collegium.coordinator.settings.run_config import SumsConfig
-from collegium.data.coverage import CoverageSpec
-from collegium.data.features import PROJECTION_ONE, Features, dimensions, distances_squared, extract, pyramid_parts
-from collegium.data.kernels import RIDGES, KernelSpec
 from collegium.data.task import ImageInputs, Inputs, TableInputs
 from collegium.errors import ConfigurationError
 from collegium.limits import MAX_PROJECTION_ENTRIES, MAX_SUM_LENGTH
+from collegium.models.coverage import CoverageSpec
+from collegium.models.features import PROJECTION_ONE, Features, dimensions, distances_squared, extract, pyramid_parts
+from collegium.models.kernels import RIDGES, KernelSpec
 from collegium_accounting.units import IntArray
 
 _SOME = 512

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.data.features import PROJECTION_ONE, Features, distances_squared, extract
 from collegium.data.task import Inputs
 from collegium.errors import ConfigurationError
+from collegium.models.features import PROJECTION_ONE, Features, distances_squared, extract
 
 _DISTANCES_AT_ONCE = 2**22
 

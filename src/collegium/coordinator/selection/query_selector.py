@@ -27,10 +27,10 @@ from collegium.coordinator.selection.queries import (
     representatives,
 )
 from collegium.coordinator.settings.run_config import BY_STUDENT, RunConfig
-from collegium.data.features import Features, dimensions, extract
 from collegium.data.task import ImageInputs
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
+from collegium.models.features import Features, dimensions, extract
 from collegium.protocol.question import about_all_records
 from collegium_accounting.mechanisms import IntArray
 

@@ -8,9 +8,9 @@ alone, no record is left out or counted twice, and no part is longer than the bo
 import numpy as np
 
 from collegium.data import Examples
-from collegium.data.features import dimensions
-from collegium.data.kernels import KERNEL_MAPS, KernelMap, of_length
 from collegium.data.task import Task
+from collegium.models.features import dimensions
+from collegium.models.kernels import KERNEL_MAPS, KernelMap, of_length
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium_accounting.mechanisms.class_sums import bound_squared, count_of_one

@@ -1,6 +1,6 @@
 """Counts how well a pool covers the party's own records."""
 
-from collegium.data.features import dimensions
+from collegium.models.features import dimensions
 from collegium.parties.kind import Asked, PartyKind, register
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium_accounting.mechanisms.record_counts import counts_of, weights_of

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data import Examples
-from collegium.data.features import dimensions
 from collegium.data.pools import contents_of
 from collegium.data.task import Inputs
 from collegium.errors import CostRefused
+from collegium.models.features import dimensions
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.neighbours.search import DistanceView, Searches

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data import Examples
-from collegium.data.features import Features, extract
 from collegium.data.task import Inputs
 from collegium.errors import DataError
 from collegium.models.devices import resolve_device
+from collegium.models.features import Features, extract
 from collegium_accounting.units import IntArray
 
 _RECORDS_AT_ONCE = 4096

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from collegium import limits
-from collegium.data.kernels import KernelSpec
 from collegium.data.values import SHA256, require
+from collegium.models.kernels import KernelSpec
 from collegium.protocol.question import RecordsQuestion, register
 
 

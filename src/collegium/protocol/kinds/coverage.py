@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collegium.data.coverage import CoverageSpec
 from collegium.data.values import SHA256, require
+from collegium.models.coverage import CoverageSpec
 from collegium.protocol.kinds.record_counts import CountRecords
 from collegium.protocol.question import register
 
@@ -12,7 +12,7 @@ from collegium.protocol.question import register
 @register
 @dataclass(frozen=True)
 class CountCoverage(CountRecords):
-    """Ask how well a pool covers the party's records (`data.coverage`).
+    """Ask how well a pool covers the party's records (models.coverage).
 
     Parameters
     ----------

@@ -35,10 +35,10 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from collegium import limits
-from collegium.data.features import Features, distances_squared, extract, features_of_landmarks
 from collegium.data.task import Inputs
 from collegium.data.values import require
 from collegium.models.devices import resolve_device
+from collegium.models.features import Features, distances_squared, extract, features_of_landmarks
 from collegium_accounting.mechanisms.class_sums import ONE
 
 CONSTANT = ONE // 10

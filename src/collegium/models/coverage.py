@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium import limits
-from collegium.data.features import Features, distances_squared, extract, features_of_landmarks
 from collegium.data.task import Inputs
 from collegium.data.values import require
+from collegium.models.features import Features, distances_squared, extract, features_of_landmarks
 
 _AT_ONCE = 2048
 

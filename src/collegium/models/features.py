@@ -23,7 +23,7 @@ from collegium.errors import DataError
 from collegium.extras import optional_import
 
 FEATURES = ("hog", "pyramid", "raw", "standard", "ranks", "network")
-"""Extractors by name; see `collegium.data.features`."""
+"""Extractors by name; see `collegium.models.features`."""
 
 
 PROJECTION_ONE = 1024
