@@ -201,3 +201,9 @@ def test_a_name_that_does_not_exist_would_be_found(planted: str) -> None:
 def test_names_that_exist_are_taken_as_they_stand() -> None:
     named = "`GNMax`, `mechanisms.gnmax.GNMax`, `errors.py`, `src/collegium/parties/`, `PoolChunk`"
     assert missing(named) == []
+
+
+def test_every_file_that_a_question_meets_on_its_way_exists() -> None:
+    page = (ROOT / "docs" / "the-life-of-a-question.md").read_text(encoding="utf-8")
+    files = re.findall(r"`((?:src|accounting|examples|reproduction)/[^`]+)`", page)
+    assert len(files) > 20 and [file for file in files if not (ROOT / file).exists()] == []

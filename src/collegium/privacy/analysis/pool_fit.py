@@ -1,6 +1,6 @@
 """Whether a public pool covers the private records: their noisy counts by cells, tested against the pool's own counts.
 
-`models.coverage` says what the cells are: regions around landmarks, then intervals of distance from the nearest landmark.
+`models.coverage` says what the cells are: regions around landmarks, then intervals of distance from the nearest one.
 If records and pool were drawn from one distribution, the shares of the cells would differ by chance alone. Two
 statistics are compared with 2,000 draws of that case: χ² over all cells, and how far the records' share beyond each
 edge passes the pool's, in standard errors. Draws and standard errors include the noise. Each has half of `LEVEL`, so
