@@ -99,14 +99,16 @@ def enrolled_tasks(folder: Path) -> tuple[Task, ...]:
 def policy_text(terms: AnnouncedTerms) -> str:
     """A policy file that agrees to what was announced and to nothing weaker; never to sums in the clear."""
     values = {name: toml_value(value) for name, value in terms.policy().items()}
-    floors = "\n".join(f"{name} = {value}" for name, value in values.items() if name.startswith("minimum_"))
+    floors = "\n".join(
+        f"{name} = {value}" for name, value in values.items() if name.startswith("minimum_") or name == "questions"
+    )
     return filled("collegium.parties", "policy.toml", floors=floors, **values)
 
 
 def not_agreed_to(policy: PolicyConfig, terms: AnnouncedTerms, answered: int) -> list[str]:
     """The lines that a policy needs for what is announced, and does not have; ``answered`` queries are behind it."""
     needed = terms.policy()
-    for name in ("sum_modes", "mechanisms", "pools"):
+    for name in {"sum_modes", "mechanisms", "pools", "questions"} & needed.keys():
         there = getattr(policy, name)
         lacking = [] if there is None else [one for one in needed[name] if one not in there]
         needed[name] = [*there, *lacking] if lacking else None

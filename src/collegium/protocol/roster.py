@@ -16,7 +16,7 @@ from collegium.data.task import PARTY_NAME
 from collegium.errors import IdentityError
 from collegium.limits import MAX_PARTIES
 from collegium.protocol.certificates import Subject, read_certificate, read_subject, verify_issued
-from collegium.protocol.question import about_all_records
+from collegium.protocol.question import about_all_records, own_kinds
 from collegium.settings import Frozen, first_mistake
 from collegium.whole_files import read_whole, replacing
 from collegium_accounting.mechanisms import mechanism_named
@@ -46,6 +46,8 @@ class AnnouncedTerms(Frozen):
     """How many answers to queries one party gives in total, doubled because a round may be repeated."""
     counts: tuple[AnnouncedCounts, ...] = Field(default=(), max_length=4)
     """How parties measure the student on their own records, and say how well the pool covers these, where they do."""
+    questions: tuple[str, ...] = Field(default=(), max_length=16)
+    """Kinds of questions from other packages that are asked."""
 
     def policy(self) -> dict[str, Any]:
         """The settings of a policy that agrees to this and to nothing weaker; never to sums in the clear."""
@@ -57,7 +59,8 @@ class AnnouncedTerms(Frozen):
             mechanisms += [counted.mechanism] if counted.mechanism not in mechanisms else []
             floors["minimum_noise_sums"] = min(counted.noise, floors.get("minimum_noise_sums", counted.noise))
         pools = list(self.pools)
-        return {"sum_modes": modes, "mechanisms": mechanisms, "pools": pools, **floors, "queries": self.answers}
+        settings = {"sum_modes": modes, "mechanisms": mechanisms, "pools": pools, **floors, "queries": self.answers}
+        return settings | ({"questions": [*own_kinds(), *self.questions]} if self.questions else {})
 
 
 class RosterEntry(Frozen):

@@ -14,7 +14,7 @@ from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.question import about_all_records
+from collegium.protocol.question import about_all_records, own_kinds
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
 from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO
@@ -65,6 +65,7 @@ def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> Announc
     if about_all_records(config.mechanism.kind):
         queries = mechanism.charged_queries(queries)  # the sums label every input
     counts = announced_counts(config)
+    asked = [run_kind(config.mechanism.kind).question.kind, *config.counts]
     return AnnouncedTerms(
         sum_mode=config.votes.mode,
         mechanism=mechanism.name,
@@ -72,6 +73,7 @@ def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> Announc
         pools=(pool.sha256,),
         answers=max(1, 2 * (len(mechanism.stages) * queries + len(counts))),
         counts=counts,
+        questions=tuple(kind for kind in asked if kind not in own_kinds()),
     )
 
 
