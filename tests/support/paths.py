@@ -21,7 +21,7 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.data import DataSource, Examples, load
 from collegium.protocol.replies import ReplyBody
-from collegium.protocol.requests import RequestBody, SecureSumStep
+from collegium.protocol.requests import Ask, RequestBody, SecureSumStep
 from collegium.settings import validate_config
 from collegium.simulations.cohort import Cohort, prepare
 from collegium.simulations.config import SimulationConfig
@@ -118,6 +118,13 @@ def pool_of(config: SimulationConfig) -> Any:
     return load(DataSource(source=config.pool.source), config.task, data_root=None).x
 
 
+def phase_of(body: RequestBody) -> str:
+    """What a request asks for: the kind of a question, the phase of a secure sum, or the request's own name."""
+    if isinstance(body, SecureSumStep):
+        return str(body.message.WhichOneof("phase"))
+    return type(body.question if isinstance(body, Ask) else body).__name__
+
+
 class MortalParties(cg.LocalParties):
     """Institutions whose process kills itself before they are asked for something, such as ``("mask_input", 1)``.
 
@@ -133,7 +140,7 @@ class MortalParties(cg.LocalParties):
     ) -> dict[str, ReplyBody]:
         """See `Parties.ask`."""
         for body in [*requests.values()][:1]:
-            phase = body.message.WhichOneof("phase") if isinstance(body, SecureSumStep) else type(body).__name__
+            phase = phase_of(body)
             if self._dies_before == (phase, self.asked.count(phase)):
                 os.kill(os.getpid(), signal.SIGKILL)
             self.asked.append(phase)

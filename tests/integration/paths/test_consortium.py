@@ -145,4 +145,5 @@ def test_killed_at_every_line_it_goes_on_and_a_second_study_has_labels_of_its_ow
     again = read_run(tmp_path / "consortium" / "studies" / "second")
     assert again.state == "finished" and again.labels.answered == POOL and again.labels.stopped is None
     assert spent.epsilon < paid(scene.run.parent).epsilon <= 2 * EPSILON
-    assert len([*(tmp_path / "consortium").glob("class-sums-*")]) == 2, "it has a sum, and so noise, of its own"
+    released = [file.read_bytes() for file in (tmp_path / "consortium").rglob("released-*")]
+    assert len({*released}) == len(released) == 4, "each study has a sum and an evaluation, and so noise, of its own"

@@ -26,7 +26,7 @@ def test_the_demo_shows_five_parties_and_the_default_mechanism_and_is_private() 
     config = cli.demo_settings()
     assert config.partition.parties == 5 and config.mechanism.name == "class-sums" and config.budget.epsilon <= 1.0
     assert config.seed is None
-    assert config.votes.mode == "masked+noised" and config.sums.rounds == 2
+    assert config.votes.mode == "masked+noised" and config.class_sums == 2
 
 
 def test_private_public_and_held_out_records_of_the_demo_are_disjoint() -> None:

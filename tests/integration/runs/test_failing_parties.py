@@ -98,7 +98,7 @@ def test_run_json_names_both_and_how_they_failed(sabotaged: tuple[Path, RunRecor
     assert set(failed) == {"party-2", "party-5"}
     assert failed["party-2"][0] == PartyFailure(when="round 1", outcome="unreachable")
     assert failed["party-5"][0].when == "round 1"
-    assert failed["party-5"][0].outcome == "protocol: a row of votes does not sum to 1 teachers"
+    assert failed["party-5"][0].outcome == "protocol: counts outside 0 to 1"
     assert set(run.rounds[0].failed) == {"party-2", "party-5"}
 
 

@@ -122,7 +122,9 @@ def processes(tmp_path_factory: pytest.TempPathFactory, one_ledger: None) -> dic
         """The policies of the first run's parties agree to the smaller noise and to the answers of both runs."""
         terms = [announced_terms(run.config, run.config.queries.count, run.public.spec) for run in runs]
         smallest = min(one.noise_votes for one in terms)
-        return terms[0].model_copy(update={"noise_votes": smallest, "answers": 2 * sum(one.answers for one in terms)})
+        kinds = tuple(kind for one in terms for kind in one.questions)
+        answers = 2 * sum(one.answers for one in terms)
+        return terms[0].model_copy(update={"noise_votes": smallest, "answers": answers, "questions": kinds})
 
     def of_both(run: PreparedRun, member: CohortMember, port: int) -> Path:
         path = write_party_config(run, member, port)
