@@ -20,7 +20,7 @@ from collegium.parties.answer_book import AnswerBook
 from collegium.parties.gate import AnswerGate
 from collegium.parties.held_sums import HeldSums
 from collegium.parties.policy import PolicyConfig
-from collegium.parties.summing import Membership, SumHandler
+from collegium.parties.summing import Membership, SumHandler, noise_for
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import Reply, Request
@@ -52,7 +52,7 @@ class MaskingParty:
     def __post_init__(self) -> None:
         name = self.inner.name
         book = AnswerBook(None, name, PolicyConfig(), None)
-        self.held = HeldSums(book)
+        self.held = HeldSums(book, lambda question: noise_for(question, name, None))
         membership = Membership("trial", ROSTER, KEYS[name].sign)
         self.sums = SumHandler(
             name,
