@@ -28,14 +28,15 @@ EXTRA_OF = {
 }
 """The extra that installs each top-level module which may be absent; pyproject.toml says the same."""
 
-_INSTALLED_BY = {module: f"collegium[{extra}]" for module, extra in EXTRA_OF.items()}
+INSTALLED_BY = {module: f"collegium[{extra}]" for module, extra in EXTRA_OF.items()}
+"""What ``pip install`` takes for each of them."""
 
 
 def optional_import(purpose: str) -> AbstractContextManager[None]:
     """`collegium_accounting.extras.optional_import` with the extras of this package."""
-    return extras.optional_import(purpose, _INSTALLED_BY)
+    return extras.optional_import(purpose, INSTALLED_BY)
 
 
 def load_plugin(point: EntryPoint, what: str) -> Any:
     """`collegium_accounting.extras.load_plugin` with the extras of this package."""
-    return extras.load_plugin(point, what, _INSTALLED_BY)
+    return extras.load_plugin(point, what, INSTALLED_BY)

@@ -84,18 +84,6 @@ def write_new(path: Path, text: str, advice: str) -> None:
         raise
 
 
-def add_line(path: Path, line: str) -> None:
-    """Add a line to a file of the user's own, on the disk before this returns; StorageError where that fails.
-
-    It begins on a line of its own even where a crash cut the one before short, and leaves no temporary file.
-    """
-    descriptor_flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    with storing(f"write {path}"), os.fdopen(os.open(path, descriptor_flags, 0o600), "w", encoding="utf-8") as file:
-        file.write(f"\n{line}\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def make_private(folder: Path) -> None:
     """Make ``folder`` readable by this user alone, and let this process write files that nobody else can read."""
     os.umask(0o077)

@@ -1,14 +1,19 @@
 """What is installed on request: optional packages, and what other packages add by entry points."""
 
+import pkgutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import EntryPoint
-from typing import Any
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
 
 from collegium_accounting.errors import CollegiumError, ConfigurationError, MissingExtra
 
 INSTALLED_BY: Mapping[str, str] = {"matplotlib": "collegium-accounting[plot]"}
 """What to install for each top-level module of this distribution which may be absent; pyproject.toml says the same."""
+
+
+KindT = TypeVar("KindT", bound=type[Any])
 
 
 @contextmanager
@@ -62,3 +67,42 @@ def load_plugin(point: EntryPoint, what: str, installed_by: Mapping[str, str] = 
         raise ConfigurationError(
             f"{what} cannot be imported: repair or remove the package {package} ({said})"
         ) from error
+
+
+class Registry(dict[str, KindT]):
+    """Classes by name: what the modules of one package register, and what other packages add by entry points.
+
+    Parameters
+    ----------
+    group : the entry-point group under which other packages name their modules or classes.
+    what : what each of them is, for messages: "the mechanism".
+    clash : what is said where two classes have one name: "two mechanisms are called".
+    package : the package whose modules are imported first; empty for none.
+    installed_by : as for `optional_import`.
+    """
+
+    def __init__(
+        self, group: str, what: str, clash: str, package: str = "", installed_by: Mapping[str, str] = INSTALLED_BY
+    ) -> None:
+        super().__init__()
+        self._group, self._what, self._clash = group, what, clash
+        self._package, self._installed_by = package, installed_by
+        self._loaded = False
+
+    def add(self, name: str, kind: KindT) -> None:
+        """Make a class known; ConfigurationError where another class has the name. One may be added twice."""
+        known = self.get(name)
+        if known is not None and known.__qualname__ != kind.__qualname__:
+            raise ConfigurationError(f"{self._clash} {name!r}: {known.__qualname__} and {kind.__qualname__}")
+        self[name] = kind
+
+    def loaded(self) -> "Registry[KindT]":
+        """This registry once everything that is installed has been imported; errors as of `load_plugin`."""
+        if not self._loaded:
+            modules = import_module(self._package).__path__ if self._package else ()
+            for module in pkgutil.iter_modules(modules, self._package + "."):
+                import_module(module.name)
+            for point in entry_points(group=self._group):
+                load_plugin(point, f"{self._what} {point.name!r}", self._installed_by)
+            self._loaded = True
+        return self

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data.task import Inputs
 from collegium.data.values import require
-from collegium.models.features import Features, distances_squared, extract, features_of_landmarks
+from collegium.models.features import Features, check_landmarks, distances_squared, extract, features_of_landmarks
 
 _AT_ONCE = 2048
 
@@ -39,10 +39,8 @@ class CoverageSpec:
     edges_squared: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        most, edges = limits.MAX_LANDMARKS, self.edges_squared
-        require(1 <= len(self.landmarks) <= most, f"a pool is covered by 1 to {most} landmarks")
-        require(len(set(self.landmarks)) == len(self.landmarks), "landmarks differ from each other")
-        require(min(self.landmarks) >= 0, "positions in a pool are numbered from 0")
+        edges = self.edges_squared
+        check_landmarks(self.landmarks)
         require(len(self.regions) == len(self.landmarks), "every landmark has its region")
         require(0 <= min(self.regions) <= max(self.regions) < limits.MAX_CLASSES, "a region is a small number")
         require(1 <= len(edges) < limits.MAX_CLASSES, f"a coverage has 1 to {limits.MAX_CLASSES - 1} edges")

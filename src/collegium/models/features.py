@@ -309,6 +309,14 @@ def _normalised(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
     return normalised
 
 
+def check_landmarks(landmarks: Sequence[int]) -> None:
+    """Raise ProtocolViolation unless these can be positions of landmarks in a pool."""
+    most = limits.MAX_LANDMARKS
+    require(1 <= len(landmarks) <= most, f"there are 1 to {most} landmarks")
+    require(len(set(landmarks)) == len(landmarks), "landmarks differ from each other")
+    require(min(landmarks) >= 0, "positions in a pool are numbered from 0")
+
+
 def features_of_landmarks(
     features: Features, landmarks: Sequence[int], pool: NDArray[Any], inputs: Inputs, device: str = "cpu"
 ) -> NDArray[np.int16]:

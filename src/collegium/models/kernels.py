@@ -34,11 +34,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from collegium import limits
 from collegium.data.task import Inputs
 from collegium.data.values import require
 from collegium.models.devices import resolve_device
-from collegium.models.features import Features, distances_squared, extract, features_of_landmarks
+from collegium.models.features import Features, check_landmarks, distances_squared, extract, features_of_landmarks
 from collegium_accounting.mechanisms.class_sums import ONE
 
 CONSTANT = ONE // 10
@@ -81,10 +80,7 @@ class KernelSpec:
     ridge: float = 1.0
 
     def __post_init__(self) -> None:
-        most = limits.MAX_LANDMARKS
-        require(1 <= len(self.landmarks) <= most, f"a kernel has 1 to {most} landmarks")
-        require(len(set(self.landmarks)) == len(self.landmarks), "landmarks differ from each other")
-        require(min(self.landmarks) >= 0, "positions in a pool are numbered from 0")
+        check_landmarks(self.landmarks)
         require(1 <= self.bandwidth_squared < 2**40, "the bandwidth of a kernel is positive and below 2^20")
         require(self.ridge in RIDGES, f"the ridge of a kernel is one of {', '.join(map(str, RIDGES))}")
 

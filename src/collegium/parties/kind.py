@@ -5,9 +5,8 @@ entry-point group ``collegium.party_kinds``.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -17,11 +16,13 @@ from numpy.typing import NDArray
 from collegium.data import Examples, PoolStore
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec
-from collegium.errors import ConfigurationError, DataError
+from collegium.errors import DataError
+from collegium.extras import INSTALLED_BY
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.teachers.ensemble import TeacherEnsemble
-from collegium.protocol.question import PoolRange, Question, import_all
+from collegium.protocol.question import PoolRange, Question
 from collegium.protocol.requests import ShowReleased
+from collegium_accounting.extras import Registry
 from collegium_accounting.units import IntArray
 
 ENTRY_POINT_GROUP = "collegium.party_kinds"
@@ -99,7 +100,13 @@ class PartyKind(ABC, Generic[QuestionT]):
         """Take in what was released for a question; nothing of it is told to anybody."""
 
 
-_by_name: dict[str, type[PartyKind[Any]]] = {}
+_by_name: Registry[type[PartyKind[Any]]] = Registry(
+    ENTRY_POINT_GROUP,
+    "the answer to the question",
+    "two classes answer questions of the kind",
+    "collegium.parties.kinds",
+    INSTALLED_BY,
+)
 
 
 def register(kind: KindClass) -> KindClass:
@@ -107,19 +114,13 @@ def register(kind: KindClass) -> KindClass:
 
     Raises ConfigurationError where another class answers that kind of question.
     """
-    name = kind.question.kind
-    known = _by_name.get(name)
-    if known is not None and known.__qualname__ != kind.__qualname__:
-        raise ConfigurationError(f"two classes answer questions of the kind {name!r}")
-    _by_name[name] = kind
+    _by_name.add(kind.question.kind, kind)
     return kind
 
 
-@cache
-def party_kinds() -> dict[str, type[PartyKind[Any]]]:
+def party_kinds() -> Mapping[str, type[PartyKind[Any]]]:
     """Every registered kind, by the name of its question."""
-    import_all("collegium.parties.kinds", ENTRY_POINT_GROUP, "the answer to the question")
-    return _by_name
+    return _by_name.loaded()
 
 
 def check_inputs(task: Task, inputs: ArraySpec | NDArray[Any]) -> None:

@@ -9,13 +9,10 @@ names its module under the entry-point group ``collegium.questions``.
 import dataclasses
 import hashlib
 import math
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -26,7 +23,8 @@ from pydantic import BaseModel
 from collegium import limits
 from collegium.data.values import IDENTIFIER, SHA256, require
 from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation
-from collegium.extras import load_plugin
+from collegium.extras import INSTALLED_BY
+from collegium_accounting.extras import Registry
 from collegium_accounting.mechanisms.base import WHOLE_MECHANISM, AnsweredBy, Mechanism
 from collegium_accounting.mechanisms.registry import from_numbers
 from collegium_accounting.noise.distributed import NoiseShare
@@ -377,7 +375,9 @@ def _decoder(kind: type[Question]) -> "msgspec.msgpack.Decoder[Question]":
 
 # Kinds by name.
 
-_by_name: dict[str, type[Question]] = {}
+_by_name: Registry[type[Question]] = Registry(
+    ENTRY_POINT_GROUP, "the question", "two kinds of questions are called", "collegium.protocol.kinds", INSTALLED_BY
+)
 
 
 def register(kind: QuestionClass) -> QuestionClass:
@@ -389,24 +389,22 @@ def register(kind: QuestionClass) -> QuestionClass:
     parameters = vars(kind).get("__dataclass_params__")  # its own: a base class has them too
     if parameters is None or not parameters.frozen or not IDENTIFIER.fullmatch(getattr(kind, "kind", "")):
         raise ConfigurationError(f"{kind.__qualname__} is no kind of question: a frozen dataclass with a name (kind)")
-    known = _by_name.get(kind.kind)
-    if known is not None and known.__qualname__ != kind.__qualname__:
-        raise ConfigurationError(f"two kinds of questions are called {kind.kind!r}")
-    _by_name[kind.kind] = kind
+    _by_name.add(kind.kind, kind)
     return kind
 
 
 def question_named(name: str) -> type[Question]:
     """The kind registered as ``name``; ProtocolViolation where this installation has none."""
-    load_kinds()
-    require(name in _by_name, f"a question of the unknown kind {name[:64]!r}: update Collegium, or install its package")
+    require(
+        name in _by_name.loaded(),
+        f"a question of the unknown kind {name[:64]!r}: update Collegium, or install its package",
+    )
     return _by_name[name]
 
 
 def question_for(mechanism: type[Mechanism]) -> type[Question] | None:
     """The kind of question whose sums ``mechanism`` is for; None where this installation has none."""
-    load_kinds()
-    fitting = (kind for _, kind in sorted(_by_name.items()) if kind.fits(mechanism))
+    fitting = (kind for _, kind in sorted(_by_name.loaded().items()) if kind.fits(mechanism))
     return next(fitting, None)
 
 
@@ -418,24 +416,5 @@ def about_all_records(mechanism: type[Mechanism]) -> bool:
 
 def own_kinds() -> tuple[str, ...]:
     """The kinds of this package, sorted: what a policy agrees to unless it names others."""
-    load_kinds()
-    return tuple(sorted(name for name, kind in _by_name.items() if kind.__module__.partition(".")[0] == "collegium"))
-
-
-@cache
-def load_kinds() -> None:
-    """Import every module of `protocol.kinds` and of installed packages that name one."""
-    import_all("collegium.protocol.kinds", ENTRY_POINT_GROUP, "the question")
-
-
-def import_all(package: str, group: str, what: str) -> None:
-    """Import the modules of ``package`` and what other packages name under the entry-point ``group``."""
-    for module in pkgutil.iter_modules(import_module(package).__path__, package + "."):
-        import_module(module.name)
-    load_entry_points(group, what)
-
-
-def load_entry_points(group: str, what: str) -> None:
-    """Import what other packages name under the entry-point ``group``; ``what`` each is, for messages."""
-    for point in entry_points(group=group):
-        load_plugin(point, f"{what} {point.name!r}")
+    known = _by_name.loaded()
+    return tuple(sorted(name for name, kind in known.items() if kind.__module__.partition(".")[0] == "collegium"))

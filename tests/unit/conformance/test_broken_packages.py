@@ -9,10 +9,11 @@ from collegium.coordinator import students
 from collegium.data.loading import loading
 from collegium.errors import ConfigurationError
 from collegium.models import networks
+from collegium_accounting import extras
 from collegium_accounting.mechanisms import registry
 
 LOOK_UPS: dict[str, tuple[object, str, Callable[[], object]]] = {
-    "mechanism": (registry, registry.ENTRY_POINT_GROUP, lambda: registry.mechanism_named("broken")),
+    "mechanism": (extras, registry.ENTRY_POINT_GROUP, lambda: registry.mechanism_named("broken")),
     "student": (students, students.ENTRY_POINT_GROUP, lambda: students.find_method("broken")),
     "network": (networks, networks.ENTRY_POINT_GROUP, lambda: networks.find_architecture("broken")),
     "data source": (loading, loading.ENTRY_POINT_GROUP, lambda: loading.source_named("broken")),
@@ -25,7 +26,7 @@ def test_a_broken_package_is_named_in_one_line(what: str, module: str, monkeypat
     room, group, look_up = LOOK_UPS[what]
     points = EntryPoints([EntryPoint("broken", f"{module}:Absent", group)])
     monkeypatch.setattr(room, "entry_points", lambda **chosen: points.select(**chosen))
-    registry._load_all.cache_clear()
+    monkeypatch.setattr(registry._by_name, "_loaded", False)
     with pytest.raises(ConfigurationError) as failed:
         look_up()
     told = str(failed.value)

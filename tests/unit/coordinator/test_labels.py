@@ -30,11 +30,11 @@ COUNTS = np.array([[10, 0] if n % 2 else [5, 5] for n in range(10)], dtype=np.in
 
 
 @dataclass(frozen=True)
-class Screen(Stage):
-    """Passes on what has a clear winner."""
+class Noisy(Stage):
+    """Costs what Gaussian noise costs."""
 
-    name: str = "screen"
-    sigma: float = 40.0
+    name: str
+    sigma: float
 
     @property
     def noise_votes(self) -> float:
@@ -42,24 +42,25 @@ class Screen(Stage):
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         return gaussian_curve(unit.votes, self.sigma, orders)
+
+
+@dataclass(frozen=True)
+class Screen(Noisy):
+    """Passes on what has a clear winner."""
+
+    name: str = "screen"
+    sigma: float = 40.0
 
     def run(self, counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         return np.where(counts.max(axis=1) > 7, NEXT_STAGE, ABSTAIN)
 
 
 @dataclass(frozen=True)
-class Answer(Stage):
+class Answer(Noisy):
     """The winner itself; the noise does not matter here."""
 
     name: str = "answer"
     sigma: float = 4.0
-
-    @property
-    def noise_votes(self) -> float:
-        return self.sigma
-
-    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return gaussian_curve(unit.votes, self.sigma, orders)
 
     def run(self, counts: NDArray[np.int64], noise: Noise) -> NDArray[np.int64]:
         return counts.argmax(axis=1)

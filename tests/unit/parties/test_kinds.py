@@ -20,7 +20,7 @@ from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol import question as question_module
 from collegium.protocol.messages import Request
-from collegium.protocol.question import TURNED, Cost, PoolRange, Question, Terms, load_kinds, own_kinds, register
+from collegium.protocol.question import TURNED, Cost, PoolRange, Question, Terms, own_kinds, register
 from collegium.protocol.replies import Counts, Failure, Prepared
 from collegium.protocol.requests import Ask
 from collegium_accounting.mechanisms.base import AnsweredBy
@@ -77,7 +77,7 @@ class Guesses(PartyKind[CastGuesses]):
 @pytest.fixture(autouse=True)
 def guesses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registers the kind on both sides, for one test."""
-    load_kinds(), party_kinds()
+    own_kinds(), party_kinds()
     monkeypatch.setitem(question_module._by_name, "guesses", CastGuesses)
     monkeypatch.setitem(kind_module._by_name, "guesses", Guesses)
     monkeypatch.setattr(Guesses, "steps", [])

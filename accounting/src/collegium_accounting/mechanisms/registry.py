@@ -4,15 +4,11 @@ Every module of this package is imported on the first look-up, so a new mechanis
 nothing else. A plug-in names its module or class under the entry-point group ``collegium.mechanisms``.
 """
 
-import pkgutil
 from collections.abc import Mapping
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from collegium_accounting.errors import ConfigurationError
-from collegium_accounting.extras import load_plugin
+from collegium_accounting.extras import Registry
 from collegium_accounting.mechanisms.base import Mechanism
 from collegium_accounting.mechanisms.parameters import Value, check_names, fields_of
 
@@ -20,7 +16,9 @@ ENTRY_POINT_GROUP = "collegium.mechanisms"
 
 MechanismClass = TypeVar("MechanismClass", bound=type[Any])
 
-_by_name: dict[str, type[Mechanism]] = {}
+_by_name: Registry[type[Mechanism]] = Registry(
+    ENTRY_POINT_GROUP, "the mechanism", "two mechanisms are called", package=__name__.rpartition(".")[0]
+)
 
 
 def register(cls: MechanismClass) -> MechanismClass:
@@ -37,26 +35,21 @@ def register(cls: MechanismClass) -> MechanismClass:
     name = getattr(cls, "name", "")
     if not name or not getattr(cls, "source", ""):
         raise ConfigurationError(f"{cls.__qualname__} needs a name and a source (the paper and theorem of its charge)")
-    known = _by_name.get(name)
-    if known is not None and known.__qualname__ != cls.__qualname__:
-        raise ConfigurationError(f"two mechanisms are called {name!r}: {known.__qualname__} and {cls.__qualname__}")
-    _by_name[name] = cls
+    _by_name.add(name, cls)
     return cls
 
 
 def mechanism_named(name: str) -> type[Mechanism]:
     """The class registered as ``name``; raises ConfigurationError, listing the known names, if there is none."""
-    _load_all()
     try:
-        return _by_name[name]
+        return _by_name.loaded()[name]
     except KeyError:
         raise ConfigurationError(f"no mechanism is called {name!r}; choose one of {', '.join(known_names())}") from None
 
 
 def known_names() -> tuple[str, ...]:
     """The registered names, sorted."""
-    _load_all()
-    return tuple(sorted(_by_name))
+    return tuple(sorted(_by_name.loaded()))
 
 
 def default_names() -> tuple[str, ...]:
@@ -64,11 +57,10 @@ def default_names() -> tuple[str, ...]:
 
     One that protects nobody is not among them, and neither is one from another installed package.
     """
-    _load_all()
     own = __name__.partition(".")[0]
     return tuple(
         name
-        for name, cls in sorted(_by_name.items())
+        for name, cls in sorted(_by_name.loaded().items())
         if cls.private and cls.sum_modes and cls.__module__.partition(".")[0] == own
     )
 
@@ -85,12 +77,3 @@ def from_numbers(name: str, numbers: Mapping[str, float]) -> Mechanism:
     fields = fields_of(mechanism_named(name))
     truths = {key for key, field in fields.items() if field.kind is bool and numbers.get(key) in (0.0, 1.0)}
     return create(name, **{key: bool(value) if key in truths else value for key, value in numbers.items()})
-
-
-@cache
-def _load_all() -> None:
-    package = __name__.rpartition(".")[0]
-    for module in pkgutil.iter_modules(import_module(package).__path__, package + "."):
-        import_module(module.name)
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        load_plugin(point, f"the mechanism {point.name!r}")

@@ -4,13 +4,15 @@
 names its own under the entry-point group ``collegium.run_kinds``.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from collegium.errors import ConfigurationError
-from collegium.protocol.question import Question, import_all, load_entry_points, question_for
+from collegium.extras import INSTALLED_BY
+from collegium.protocol.question import Question, question_for
 from collegium.settings import Frozen
+from collegium_accounting.extras import Registry
 from collegium_accounting.mechanisms import Mechanism
 
 ENTRY_POINT_GROUP = "collegium.run_kinds"
@@ -45,7 +47,13 @@ class KindSettings:
         return len(config.task.classes)
 
 
-_by_question: dict[str, type[KindSettings]] = {}
+_by_question: Registry[type[KindSettings]] = Registry(
+    ENTRY_POINT_GROUP,
+    "who asks the question",
+    "two classes ask questions of the kind",
+    "collegium.coordinator.kinds",
+    INSTALLED_BY,
+)
 
 
 def register(kind: KindClass) -> KindClass:
@@ -53,11 +61,7 @@ def register(kind: KindClass) -> KindClass:
 
     Raises ConfigurationError where another class asks that kind of question.
     """
-    name = kind.question.kind
-    known = _by_question.get(name)
-    if known is not None and known.__qualname__ != kind.__qualname__:
-        raise ConfigurationError(f"two classes ask questions of the kind {name!r}")
-    _by_question[name] = kind
+    _by_question.add(kind.question.kind, kind)
     return kind
 
 
@@ -77,17 +81,11 @@ def run_kind(mechanism: type[Mechanism]) -> type[KindSettings]:
 
 def installed_kind(mechanism: type[Mechanism]) -> type[KindSettings] | None:
     """Who asks the questions that ``mechanism`` makes labels of; None where no installed package does."""
-    _load()
-    question = question_for(mechanism)
-    return None if question is None else _by_question.get(question.kind)
+    known, question = _by_question.loaded(), question_for(mechanism)
+    return None if question is None else known.get(question.kind)
 
 
-@cache
-def _load() -> None:
-    import_all("collegium.coordinator.kinds", ENTRY_POINT_GROUP, "who asks the question")
-
-
-class CountSettings:
+class CountSettings(ABC):
     """The part of a kind of counts that a configuration is checked by; `kinds.record_counts.OtherCounts` adds the rest.
 
     Another package's kind is named under the entry-point group ``collegium.count_kinds``.
@@ -99,24 +97,24 @@ class CountSettings:
     """What that section holds: a class derived from `CountsConfig`."""
 
     @classmethod
+    @abstractmethod
     def parts_and_cells(cls, config: Any, settings: Any) -> tuple[int, int]:
         """How many cells one record adds to, and all cells, by public facts alone; ValueError for wrong settings."""
-        raise NotImplementedError
 
 
 CountClass = TypeVar("CountClass", bound="type[CountSettings]")
 COUNTS_ENTRY_POINTS = "collegium.count_kinds"
-_counts: dict[str, type[CountSettings]] = {}
+_counts: Registry[type[CountSettings]] = Registry(
+    COUNTS_ENTRY_POINTS, "the counts", "two classes ask for the counts", installed_by=INSTALLED_BY
+)
 
 
 def register_counts(kind: CountClass) -> CountClass:
     """Class decorator: have runs take these counts where their configuration asks for them."""
-    _counts[kind.question.kind] = kind
+    _counts.add(kind.question.kind, kind)
     return kind
 
 
-@cache
 def count_kinds() -> Mapping[str, type[CountSettings]]:
     """Kinds of counts of other installed packages, by name."""
-    load_entry_points(COUNTS_ENTRY_POINTS, "the counts")
-    return _counts
+    return _counts.loaded()

@@ -1,1 +1,1 @@
-"""The kinds of questions of this package: one file for each, imported by `question.load_kinds`."""
+"""The kinds of questions of this package: one file for each, imported by the first look at a kind."""
