@@ -77,7 +77,7 @@ class Releases:
         with rule.room(question):
             counts = rule.opened(question)
             if counts is None:
-                paid, noisy = question.paid_by(charge), slot.stage.share is not None
+                paid, noisy = question.paid_by(charge), slot.stage.added.parties
                 result = self.asking.total(paid, parties, charge if noisy else None)
                 counts, answered = result.counts, result.answered
                 if question.of_records and not noisy:

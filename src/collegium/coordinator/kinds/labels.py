@@ -16,14 +16,14 @@ from collegium.coordinator.asking import RunQuestion, exact_and_masked
 from collegium.coordinator.kind import RunKind
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.rounds import terms_of
 from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.queries import content_of, study_of
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import BudgetExceeded, LabelConflict
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.question import PoolRange
-from collegium_accounting.mechanisms import NEXT_STAGE, IntArray, Stage
-from collegium_accounting.mechanisms.base import WHOLE_MECHANISM
+from collegium.protocol.question import WHOLE_MECHANISM, PoolRange
+from collegium_accounting.mechanisms import NEXT_STAGE, IntArray, LabelStage, Stage
 
 _PASSED = 0
 """What the ledger holds, under a stage's own key, for a query that went on to the next stage."""
@@ -134,6 +134,7 @@ class Labels:
 
     def keep(self, charge: int, stage: Stage, question: RunQuestion, counts: IntArray, answered: Sequence[str]) -> None:
         """See `release.Rule`: a label, an abstention, or that the query goes on."""
+        assert isinstance(stage, LabelStage)  # inputs are asked about for labels
         outcomes = self._releases.noise.outcomes(stage, counts, question.names)
         onward = outcomes == NEXT_STAGE
         if onward.any() and stage is self._slots[-1].stage:
@@ -168,24 +169,23 @@ class Labels:
     def _ask(self, kind: RunKind, queries: Mapping[str, int], asked: Sequence[str], parties: dict[str, int]) -> bool:
         """Label inputs that are summed together; parties that fail are not asked again in this batch."""
 
-        def question(names: Sequence[str], stage: str) -> RunQuestion:
+        def question(names: Sequence[str], stage: Stage) -> RunQuestion:
             setup = self._setup
             inputs = PoolRange(self._public.spec.sha256, tuple(queries[name] for name in names))
-            asked = kind.ask(setup.mechanism, setup.vote_sum.mode, inputs, stage)
-            return RunQuestion(names, asked, setup.vote_sum, read=kind.votes)
+            terms = terms_of(setup.mechanism, setup.vote_sum, stage, per_stage=kind.question.per_stage)
+            return RunQuestion(names, kind.ask(terms, inputs), setup.vote_sum, read=kind.votes)
 
-        per_stage = self._setup.mechanism.sum_per_stage
-        if not per_stage:
-            result = self._releases.asking.total(question(asked, WHOLE_MECHANISM), parties)
+        whole = question(asked, self._slots[0].stage)
+        if whole.question.terms.stage == WHOLE_MECHANISM:
+            result = self._releases.asking.total(whole, parties)
             self.exact |= dict(zip(asked, result.counts, strict=True))
         while pending := self.pending(asked):
             number, chunk = self._next_chunk(pending)
             if not chunk:
                 return False
             slot = self._slots[number]
-            name = slot.stage.name if per_stage else WHOLE_MECHANISM
             try:
-                self._releases.release(slot, question(chunk, name), self, parties)
+                self._releases.release(slot, question(chunk, slot.stage), self, parties)
             except BudgetExceeded:
                 return False  # another writer of this ledger spent what was left
         return True
