@@ -173,7 +173,7 @@ def test_votes_of_records_that_may_leave_say_nothing_of_a_record_added_or_remove
         charge(ledger, 1, ONE)
         assert ledger.epsilon(("record", "add-remove")) == np.inf
     with open_ledger(fixed_voters=True) as ledger:
-        assert ledger.epsilon(("record", "add-remove")) == np.inf, "what was charged before keeps what it was charged for"
+        assert ledger.epsilon(("record", "add-remove")) == np.inf, "what was charged keeps what it was charged for"
 
 
 @pytest.mark.parametrize("rounds", [1, 20])
