@@ -192,7 +192,7 @@ class AnswerBook:
         if check_only or not queries:
             return
         try:
-            ledger.charge(asked.purpose, queries, asked.laws)
+            ledger.charge(asked.purpose, queries, asked.laws, step=asked.step)
         except BudgetExceeded as error:
             raise CostRefused(f"policy: {error}") from error
 

@@ -1,9 +1,11 @@
 """What a question asks of this party, row by row, and what that costs: what its book is asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from collegium.parties.policy import described
+from collegium.privacy.ledger.steps import Step
 from collegium.protocol.question import Question, keys
 from collegium_accounting.game.laws import Law
 from collegium_accounting.mechanisms import Mechanism
@@ -54,10 +56,14 @@ class Answer:
         asked = f"{terms.stage or self.question.kind} of {mechanism.name}"
         return f"{asked} ({parameters}; {terms.sum_mode}; {cost.unit.votes} votes)"
 
+    @cached_property
+    def step(self) -> Step:
+        """What one row does, for the unit of the ledger that pays and for a record."""
+        cost = self.question.cost()
+        units = {"record": cost.record} | {"party" if cost.per_party else "record": cost.unit}
+        return Step.of(self.mechanism, self.question.terms.stage, units, "whole counts")
+
     @property
-    def laws(self) -> dict[str, Law]:
-        """What one row releases, for the unit of the ledger that pays and for a record."""
-        cost, stage = self.question.cost(), self.question.terms.stage
-        laws = {"record": self.mechanism.answer_law(cost.record, stage)}
-        laws["party" if cost.per_party else "record"] = self.mechanism.answer_law(cost.unit, stage)
-        return laws
+    def laws(self) -> Mapping[str, Law]:
+        """What one row releases, by unit."""
+        return self.step.laws

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from collegium.errors import CollegiumError, ConfigurationError, LedgerCorrupt
 from collegium.privacy.ledger.entry import Charge, Content, ProtectedUnit, Release, Settings, Terms, decode
 from collegium.privacy.ledger.spending import Spending
+from collegium.privacy.ledger.steps import check_terms
 
 _HASH_PURPOSE = b"collegium ledger entry v1\0"
 _SIGNATURE_PURPOSE = b"collegium ledger signature v1\0"
@@ -212,6 +213,7 @@ class Chain:
     def _take_terms(self, terms: Terms) -> None:
         if self.queries_charged and terms.seeded != self.terms.seeded:
             raise LedgerCorrupt("it mixes noise from a seed with noise from the system's randomness")
+        check_terms(terms, all_known=False)
         self.periods.append((terms, {}))
 
     def _take_charge(self, seq: int, charge: Charge) -> None:

@@ -11,16 +11,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from collegium.errors import LedgerCorrupt
+from collegium.privacy.ledger.steps import Parameter, Step
 from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw
 from collegium_accounting.game.winner import RoundLaw
 from collegium_accounting.renyi import WIDE_ORDERS
 from collegium_accounting.units import Adjacency
 
-FORMAT = 4
+FORMAT = 5
 ABSTENTION = -1
 """What a ledger holds for a query that was charged and got no label (⊥)."""
-
-Parameter = float | int | str
 
 ProtectedUnit = tuple[str, str]
 """A privacy unit (``record``, ``party``) and the adjacency (``replace``, ``add-remove``) it is protected under."""
@@ -54,11 +53,14 @@ class Block:
         that state a number are fixed together: answers may decide how much is used of each.
     fixed : that number counts in full and is never raised once something was charged, so that another block of the
         same terms may cost what was used of it.
+    step : what a round does, from which anybody can compute the laws again. None where they are laws of nothing that
+        is known: reports, parties and auditors refuse them then.
     """
 
     laws: Mapping[str, Law]
     rounds: int | None = None
     fixed: bool = False
+    step: Step | None = None
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,7 @@ def _written(blocks: Mapping[str, Block]) -> dict[str, object]:
             "laws": {unit: law_as_json(law) for unit, law in block.laws.items()},
             "rounds": block.rounds,
             "fixed": block.fixed,
+            "step": None if block.step is None else asdict(block.step),
         }
         for purpose, block in blocks.items()
     }
@@ -200,7 +203,8 @@ def _decode_settings(read: dict[str, Any]) -> Settings:
 
 def _block(read: Mapping[str, Any]) -> Block:
     rounds = None if read["rounds"] is None else _whole(read["rounds"], at_least=0)
-    return Block({unit: law_from_json(law) for unit, law in read["laws"].items()}, rounds, read["fixed"] is True)
+    laws = {unit: law_from_json(law) for unit, law in read["laws"].items()}
+    return Block(laws, rounds, read["fixed"] is True, None if read["step"] is None else Step.read(read["step"]))
 
 
 def law_as_json(law: Law) -> dict[str, Any]:

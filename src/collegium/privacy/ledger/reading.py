@@ -88,6 +88,11 @@ class LedgerReader:
         with self._reading() as chain:
             return chain.terms
 
+    def terms_charged(self) -> list[Terms]:
+        """All terms under which something was charged."""
+        with self._reading() as chain:
+            return [terms for terms, charged in chain.periods if charged]
+
     def units(self) -> list[ProtectedUnit]:
         """Every unit that charges are stated for, the budget's own first."""
         with self._reading() as chain:
