@@ -6,6 +6,7 @@ from functools import cached_property
 
 from collegium.parties.policy import described
 from collegium.privacy.ledger.steps import Step
+from collegium.privacy.ledger.witness import agreement
 from collegium.protocol.question import Question, keys
 from collegium_accounting.game.laws import Law
 from collegium_accounting.mechanisms import Mechanism
@@ -55,6 +56,14 @@ class Answer:
         parameters = ", ".join(f"{key} {value}" for key, value in mechanism.parameters().items())
         asked = f"{terms.stage or self.question.kind} of {mechanism.name}"
         return f"{asked} ({parameters}; {terms.sum_mode}; {cost.unit.votes} votes)"
+
+    @property
+    def agreement(self) -> str:
+        """What the party signs that it agreed to; see `witness.agreement`."""
+        question, votes = self.question, self.question.cost().unit.votes
+        classes = None if question.whole_vector else question.shape[1]
+        terms = question.terms
+        return agreement(question.ledger_id, self.mechanism, terms.stage, terms.sum_mode, classes, votes)
 
     @cached_property
     def step(self) -> Step:

@@ -80,21 +80,6 @@ def sign(previous: Head | None, body: bytes, signer: Ed25519PrivateKey | None) -
     return Row(head.seq, body, head.hash, b"" if signer is None else signer.sign(_SIGNATURE_PURPOSE + head.hash))
 
 
-def followed(head: str) -> bytes:
-    """What a party signs that was shown the chain up to ``head``."""
-    return b"collegium ledger followed v1\0" + head.encode()
-
-
-def is_signed(witness: tuple[bytes, str, bytes]) -> bool:
-    """Whether the holder of a key signed that it followed a head: key, head and signature."""
-    key, head, signature = witness
-    try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, followed(head))
-    except (InvalidSignature, ValueError):
-        return False
-    return True
-
-
 def following(previous: Head | None, body_sha256: bytes) -> Head:
     """The head after one more entry. The SHA-256 of its line is enough, so the entry itself may stay unseen."""
     seq, before = (0, _BEFORE_THE_FIRST) if previous is None else (previous.seq + 1, previous.hash)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from collegium.errors import LedgerCorrupt
+from collegium.errors import CollegiumError, LedgerCorrupt
 from collegium.privacy.ledger.steps import Parameter, Step
 from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw
 from collegium_accounting.game.winner import RoundLaw
@@ -189,6 +189,17 @@ def decode(body: bytes, settings: Settings | None) -> tuple[Content, str]:
         labels = {query: _whole(label, at_least=ABSTENTION) for query, label in read["labels"].items()}
         return Release(_whole(read["charge"], at_least=0), labels), time_utc
     raise LedgerCorrupt(f"its kind {kind!r} is unknown; it was written by a newer version of collegium")
+
+
+def read_terms(line: bytes) -> Terms:
+    """The terms that an entry's line states; LedgerCorrupt where it states none."""
+    try:
+        content, _ = decode(line, Settings("", 0.5, b""))
+    except (CollegiumError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        content = None
+    if not isinstance(content, Terms):
+        raise LedgerCorrupt("an entry states no terms that can be read")
+    return content
 
 
 def _decode_settings(read: dict[str, Any]) -> Settings:

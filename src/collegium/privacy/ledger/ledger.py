@@ -27,7 +27,7 @@ from collegium.errors import (
     StorageError,
 )
 from collegium.privacy.ledger import checkpoint
-from collegium.privacy.ledger.chain import Chain, Head, is_signed, sign
+from collegium.privacy.ledger.chain import Chain, Head, sign
 from collegium.privacy.ledger.entry import (
     ABSTENTION,
     Block,
@@ -43,7 +43,8 @@ from collegium.privacy.ledger.entry import (
 from collegium.privacy.ledger.limits import most_rounds
 from collegium.privacy.ledger.reading import Laws, LedgerReader
 from collegium.privacy.ledger.steps import Step
-from collegium.privacy.ledger.store import EntryStore, Witness
+from collegium.privacy.ledger.store import EntryStore
+from collegium.privacy.ledger.witness import Witness
 from collegium_accounting.game.laws import Law
 
 CHECKPOINT_EVERY = 1000
@@ -364,7 +365,7 @@ class Ledger(LedgerReader):
 
     def keep_witnesses(self, witnesses: Mapping[str, Witness]) -> None:
         """Keep what parties signed of this ledger, by name; a signature that does not hold is left out."""
-        if held := {party: one for party, one in witnesses.items() if is_signed(one)}:
+        if held := {party: one for party, one in witnesses.items() if one.holds}:
             with self._lock, self._store.writing():
                 for party, witness in held.items():
                     self._store.keep_witness(party, witness)
