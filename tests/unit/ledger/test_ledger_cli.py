@@ -146,7 +146,11 @@ def test_verify_accuses_no_party_that_signs_while_it_walks(
 
 @pytest.mark.parametrize("block", [VECTOR, WINNER])
 def test_verify_catches_a_ledger_that_counts_half_of_the_rounds(
-    path: Path, open_ledger: OpenLedger, block: Block, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    path: Path,
+    open_ledger: OpenLedger,
+    block: Block,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with open_ledger(epsilon_budget=None, blocks={"release": block}) as ledger:
         ledger.charge("release", 40)

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.run_folder import ledger_of
 from collegium.errors import ConfigurationError, LedgerCorrupt
 from collegium.privacy.ledger.chain import Entry, Head
 from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Terms, encode
@@ -156,10 +156,7 @@ def _walked(path: Path, key: bytes | None, head: str | None, chain: str) -> Veri
 
 def _file(path: Path) -> Path:
     """The ledger that a path stands for: the file itself, or for a folder of a run the one that its charges are in."""
-    if not path.is_dir():
-        return path
-    places = (path, path.parent, path.parent.parent)  # a run of a consortium lies in its folder, or in studies there
-    return next((found for place in places if (found := RunFolder(place).ledger).exists()), RunFolder(path).ledger)
+    return ledger_of(path) if path.is_dir() else path
 
 
 def _public_key(text: str) -> bytes:
