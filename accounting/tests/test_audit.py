@@ -7,7 +7,8 @@ import pytest
 from collegium_accounting.analysis.audit import Audit, audit
 from collegium_accounting.mechanisms import Mechanism, SeededNoise, create
 
-SUMS, COUNTS = create("class-sums", sigma=2.0, classes=5, rounds=2), create("record-counts", sigma=3.0, parts=3, cells=9)
+SUMS = create("class-sums", sigma=2.0, classes=5, rounds=2)
+COUNTS = create("record-counts", sigma=3.0, parts=3, cells=9)
 
 
 class HalfTheNoise(SeededNoise):

@@ -112,10 +112,16 @@ class Release:
 
     Of what is no label, counts or class sums, one key says that it was released; see `released_key`. One without labels
     says that a sum which parties made noisy is opened; its labels follow under the same charge.
+
+    Parameters
+    ----------
+    sum : names the secure sum that is opened, in hexadecimal, where parties made it noisy: no other sum is opened under
+        this charge. Empty where the coordinator adds the noise.
     """
 
     charge: int
     labels: Mapping[str, int]
+    sum: str = ""
 
 
 _RELEASED = ":released"
@@ -187,7 +193,7 @@ def decode(body: bytes, settings: Settings | None) -> tuple[Content, str]:
         return terms, time_utc
     if kind == "release":
         labels = {query: _whole(label, at_least=ABSTENTION) for query, label in read["labels"].items()}
-        return Release(_whole(read["charge"], at_least=0), labels), time_utc
+        return Release(_whole(read["charge"], at_least=0), labels, str(read["sum"])), time_utc
     raise LedgerCorrupt(f"its kind {kind!r} is unknown; it was written by a newer version of collegium")
 
 

@@ -176,14 +176,16 @@ class PoolState(_message.Message):
     def __init__(self, sha256: _Optional[str] = ..., received_bytes: _Optional[int] = ..., complete: _Optional[bool] = ...) -> None: ...
 
 class ShowLedgerRequest(_message.Message):
-    __slots__ = ("after", "digests", "terms")
+    __slots__ = ("after", "digests", "settled", "terms")
     AFTER_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
     TERMS_FIELD_NUMBER: _ClassVar[int]
     after: str
     digests: _containers.RepeatedScalarFieldContainer[bytes]
+    settled: _containers.RepeatedScalarFieldContainer[bytes]
     terms: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, after: _Optional[str] = ..., digests: _Optional[_Iterable[bytes]] = ..., terms: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, after: _Optional[str] = ..., digests: _Optional[_Iterable[bytes]] = ..., settled: _Optional[_Iterable[bytes]] = ..., terms: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class LedgerHead(_message.Message):
     __slots__ = ("head", "signature", "agreed")
