@@ -13,7 +13,7 @@ from collegium.errors import LedgerCorrupt, LedgerRefused
 from collegium.parties.answer_book import AnswerBook
 from collegium.privacy.ledger.chain import Head, following
 from collegium.privacy.ledger.entry import read_terms
-from collegium.privacy.ledger.steps import check_terms
+from collegium.privacy.ledger.stated_laws import check_terms
 from collegium.privacy.ledger.witness import followed, listed
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import LedgerHead

@@ -20,7 +20,7 @@ from collegium.errors import ConfigurationError, LedgerCorrupt
 from collegium.privacy.ledger.chain import Entry, Head
 from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Terms, encode
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.ledger.steps import check_terms
+from collegium.privacy.ledger.stated_laws import check_terms
 from collegium.privacy.ledger.store import EntryStore
 from collegium.privacy.ledger.verifier import Verified
 from collegium.privacy.ledger.verifier import verify as verify_file

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.ledger.steps import check_terms
+from collegium.privacy.ledger.stated_laws import check_terms
 from collegium_accounting.analysis.epsilons import Epsilons, ExactEpsilon, StageCharge, all_epsilons
 from collegium_accounting.mechanisms import Adjacency, Stage, Unit, create, mechanism_named
 

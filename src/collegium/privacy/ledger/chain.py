@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from collegium.errors import CollegiumError, ConfigurationError, LedgerCorrupt
 from collegium.privacy.ledger.entry import Charge, Content, ProtectedUnit, Release, Settings, Terms, decode
 from collegium.privacy.ledger.spending import Spending
-from collegium.privacy.ledger.steps import check_terms
+from collegium.privacy.ledger.stated_laws import check_terms
 
 _HASH_PURPOSE = b"collegium ledger entry v1\0"
 _SIGNATURE_PURPOSE = b"collegium ledger signature v1\0"

@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from collegium.errors import CollegiumError, LedgerCorrupt
 from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Terms
-from collegium.privacy.ledger.steps import Step, covers
+from collegium.privacy.ledger.stated_laws import covers
+from collegium.privacy.ledger.steps import Step
 from collegium_accounting.mechanisms import AnsweredBy, Mechanism, Stage, create
 
 _PURPOSE = b"collegium ledger followed v2\0"
