@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
-import pytest
 from scipy.special import ndtr
 
 from collegium_accounting.divergences.grids import NoiseLaw
@@ -25,7 +24,7 @@ EPSILON = [0.0] + [winner_profile(LAW, t).epsilon(DELTA) for t in range(1, ROUND
 def _pairs() -> list[list[tuple[float, float]]]:
     """At two pairs of neighbouring histograms of 12 votes: the laws of the winner, outcome by outcome."""
     rows, noise = np.array([[6, 6], [9, 3]]), NoiseLaw("discrete-gaussian", SIGMA)
-    laws, others = (win_probabilities(one, noise) for one in (rows, rows + [[-1, 1]]))
+    laws, others = (win_probabilities(one, noise) for one in (rows, rows + np.array([[-1, 1]])))
     return [list(zip(p, q, strict=True)) for p, q in zip(laws.tolist(), others.tolist(), strict=True)]
 
 

@@ -104,7 +104,7 @@ def test_what_parties_agreed_to_is_what_an_honest_ledger_charges(
     with Ledger.read(finished.folder / "ledger.sqlite") as ledger:
         agreed = [json.loads(witness.agreed) for witness in ledger.witnesses().values()]
     assert [one["answers"] for (one,) in agreed] == [4] * 5
-    assert {one["mechanism"] for (one,) in agreed} == {"noised-gnmax"}
+    assert {one["mechanism"] for (one,) in agreed} == {"gnmax"}
 
 
 @pytest.mark.parametrize("change", [less_noise_than_stated, another_mechanism, nothing_to_compare, fewer_votes])
@@ -159,18 +159,17 @@ def test_an_operator_that_understates_the_mechanism_too_is_shown_by_what_the_par
     honest = statement.law_of
 
     def step_of(mechanism: Any, *given: Any) -> Step:
-        return Step.of(mechanism.with_parameters(sigma=10.0 * mechanism.sigma), *given)
+        return Step.of(replace(mechanism, sigma=10.0 * mechanism.sigma), *given)
 
     def law_of(stage: Any, *given: Any) -> Law:
-        plain, noise = (replace(part, sigma=10.0 * part.sigma) for part in (stage.plain, stage.noise))
-        return honest(replace(stage, plain=plain, noise=noise), *given)
+        return honest(replace(stage, sigma=10.0 * stage.sigma), *given)
 
     with monkeypatch.context() as planted:
         planted.setattr(statement, "Step", SimpleNamespace(of=step_of))
         planted.setattr(statement, "law_of", law_of)
         Clinics(tmp_path).ask(VOTED, 4, mode="masked+noised")
     code, said = told(capsys, "ledger", "verify", str(tmp_path))
-    assert code == 8 and "signed that it agreed to 4 answers for noised-gnmax" in said
+    assert code == 8 and "signed that it agreed to 4 answers for gnmax" in said
 
 
 @pytest.mark.parametrize("change", ["fewer charged", "two classes", "fewer teachers", "less noise"])

@@ -15,7 +15,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.steps import Step, law_of
 from collegium_accounting.analysis.epsilons import Bound
 from collegium_accounting.game.laws import Law, VectorLaw, block_epsilon
-from collegium_accounting.mechanisms import Mechanism, Stage, Unit
+from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Mechanism, Stage, Unit
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Slot:
     step: Step | None = None
 
     @classmethod
-    def once(cls, purpose: str, mechanism: Mechanism, unit: str, protected: Unit) -> "Slot":
+    def once(cls, purpose: str, mechanism: Mechanism, added: AddedBy, unit: str, protected: Unit) -> "Slot":
         """The place of one release by a mechanism with a single step, for the named unit."""
-        (stage,) = mechanism.stages
-        return cls(purpose, stage, {unit: stage.law(protected)}, Step.of(mechanism, stage.name, {unit: protected}))
+        (stage,) = mechanism.summed(added)
+        return cls(purpose, stage, {unit: stage.law(protected)}, Step.of(mechanism, stage, {unit: protected}))
 
 
 class Statement:
@@ -48,6 +48,7 @@ class Statement:
     Parameters
     ----------
     unit : what one neighbour may change; the ledger's budget is counted in it.
+    added : who adds the noise of the labels' sums.
     others : further units that the ledger states the cost for, by their names.
     queries : of the whole run; the ledger's terms make room for so many at a time.
     bound : whether to charge by the exact accountant, or what published accountants charge.
@@ -63,6 +64,7 @@ class Statement:
         mechanism: Mechanism,
         unit: Unit,
         *,
+        added: AddedBy = COORDINATOR,
         others: Mapping[str, Unit] = {},
         queries: int = 1,
         bound: Bound = "exact",
@@ -71,23 +73,23 @@ class Statement:
         study: str | None = None,
     ) -> None:
         self._ledger, self._mechanism, self._queries = ledger, mechanism, queries
-        own = mechanism.charged_once and mechanism.record_budget is not None
-        whose = f" of {study}" if study and own else ""
-        blocks = [stage.name + whose for stage in mechanism.stages]
+        stages, by_records = mechanism.summed(added), mechanism.record_budget(added) is not None
+        self._paid_at_once = by_records
+        whose = f" of {study}" if study and mechanism.charged_once and by_records else ""
+        blocks = [stage.name + whose for stage in stages]
         units = {ledger.terms().unit: unit, **others}
         laws: dict[str, Mapping[str, Law]] = {
             block: {name: law_of(stage, bound, one, classes) for name, one in units.items()}
-            for block, stage in zip(blocks, mechanism.stages, strict=True)
+            for block, stage in zip(blocks, stages, strict=True)
         }
         self._steps = {
-            block: Step.of(mechanism, stage.name, units, bound, classes)
-            for block, stage in zip(blocks, mechanism.stages, strict=True)
+            block: Step.of(mechanism, stage, units, bound, classes) for block, stage in zip(blocks, stages, strict=True)
         }
         vectors = all(isinstance(law, VectorLaw) for held in laws.values() for law in held.values())
         self._for_the_run: tuple[str, int] | None = None
         if mechanism.charged_once:
             # Paid once, for as many queries as one unit pays for; then every query is free.
-            self._for_the_run = blocks[0], mechanism.charged_queries(MAX_POOL_INPUTS)
+            self._for_the_run = blocks[0], mechanism.charged_queries(MAX_POOL_INPUTS, added)
             blocks = [f"{name}, paid with the run" for name in blocks]
             laws |= {name: {} for name in blocks}
         self._laws = laws
@@ -95,8 +97,7 @@ class Statement:
         self._steps |= {slot.purpose: slot.step for slot in beside if slot.step is not None}
         self._laws = {**self._beside, **laws}
         self.stages = [
-            Slot(block, stage, laws[block], self._steps.get(block))
-            for block, stage in zip(blocks, mechanism.stages, strict=True)
+            Slot(block, stage, laws[block], self._steps.get(block)) for block, stage in zip(blocks, stages, strict=True)
         ]
         """One slot for each stage of the labels, in their order."""
 
@@ -105,7 +106,7 @@ class Statement:
         """The slot of sums over all records, which are charged one by one, or of the run as a whole."""
         assert self._for_the_run is not None  # there are such sums
         purpose = self._for_the_run[0]
-        return Slot(purpose, self._mechanism.stages[0], self._laws[purpose], self._steps[purpose])
+        return Slot(purpose, self.stages[0].stage, self._laws[purpose], self._steps[purpose])
 
     def pay(self, slot: Slot, names: Sequence[str], *, further: int = 0) -> int:
         """The charge of one release: one that a crash left without an outcome, or a new one.
@@ -171,7 +172,7 @@ class Statement:
             return True
         purpose, rounds = self._for_the_run
         # Sums are charged one by one, what records take part in for the whole run at once.
-        paid = 0 if self._mechanism.record_budget is not None else self._ledger.used(purpose)
+        paid = 0 if self._paid_at_once else self._ledger.used(purpose)
         return self._ledger.affordable(purpose, rounds - paid) == rounds - paid
 
     def room(self, queries: int) -> int:

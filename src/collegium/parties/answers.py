@@ -1,7 +1,7 @@
 """What a question asks of this party, row by row, and what that costs: what its book is asked for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from collegium.parties.policy import described
@@ -55,22 +55,23 @@ class Answer:
         terms, mechanism, cost = self.question.terms, self.mechanism, self.question.cost()
         parameters = ", ".join(f"{key} {value}" for key, value in mechanism.parameters().items())
         asked = f"{terms.stage or self.question.kind} of {mechanism.name}"
-        return f"{asked} ({parameters}; {terms.sum_mode}; {cost.unit.votes} votes)"
+        honest = f" of {terms.honest_survivors} honest parties" if terms.noised else ""
+        return f"{asked} ({parameters}; {terms.sum_mode}{honest}; {cost.unit.votes} votes)"
 
     @property
     def agreement(self) -> str:
         """What the party signs that it agreed to; see `witness.agreement`."""
-        question, votes = self.question, self.question.cost().unit.votes
+        question = self.question
         classes = None if question.whole_vector else question.shape[1]
-        terms = question.terms
-        return agreement(question.ledger_id, self.mechanism, terms.stage, terms.sum_mode, classes, votes)
+        step = Step.of(self.mechanism, question.stages()[0], {"voters": question.cost().unit})
+        return agreement(question.ledger_id, step, question.terms.sum_mode, classes)
 
     @cached_property
     def step(self) -> Step:
         """What one row does, for the unit of the ledger that pays and for a record."""
-        cost = self.question.cost()
+        cost, terms = self.question.cost(), self.question.terms
         units = {"record": cost.record} | {"party" if cost.per_party else "record": cost.unit}
-        return Step.of(self.mechanism, self.question.terms.stage, units, "whole counts")
+        return replace(Step.of(self.mechanism, self.question.stages()[0], units, "whole counts"), stage=terms.stage)
 
     @property
     def laws(self) -> Mapping[str, Law]:

@@ -22,7 +22,18 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.steps import law_of
 from collegium.privacy.ledger.verifier import verify
 from collegium_accounting.game.laws import VectorLaw, block_epsilon
-from collegium_accounting.mechanisms import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, Unit, create
+from collegium_accounting.mechanisms import (
+    ABSTAIN,
+    COORDINATOR,
+    NEXT_STAGE,
+    LabelMechanism,
+    LabelStage,
+    Mechanism,
+    Noise,
+    Stage,
+    Unit,
+    create,
+)
 from collegium_accounting.renyi import RenyiCurve, gaussian_curve
 
 KEYS = [f"q{n}" for n in range(10)]
@@ -31,10 +42,9 @@ COUNTS = np.array([[10, 0] if n % 2 else [5, 5] for n in range(10)], dtype=np.in
 
 
 @dataclass(frozen=True)
-class Noisy(Stage):
+class Noisy(LabelStage):
     """Costs what Gaussian noise costs."""
 
-    name: str
     sigma: float
 
     @property
@@ -68,14 +78,14 @@ class Answer(Noisy):
 
 
 @dataclass(frozen=True)
-class TwoStages(Mechanism):
+class TwoStages(LabelMechanism):
     """Screen, then answer."""
 
     name: ClassVar[str] = "two-stages"
     source: ClassVar[str] = "test"
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[LabelStage, ...]:
         return (Screen(), Answer())
 
     def parameters(self) -> dict[str, float | int | str]:
@@ -172,7 +182,7 @@ def test_a_charge_by_the_law_of_another_run_that_came_between_is_refused(tmp_pat
 
 def counts_of(sigma: float, parts: int = 1) -> Slot:
     counts = create("record-counts", sigma=sigma, parts=parts, cells=20)
-    return Slot.once("evaluation", counts, "record", Unit())
+    return Slot.once("evaluation", counts, COORDINATOR, "record", Unit())
 
 
 @pytest.mark.parametrize("same_mechanism", [True, False])

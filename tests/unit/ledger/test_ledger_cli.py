@@ -22,18 +22,19 @@ from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.verifier import Verified, verify
 from collegium.privacy.ledger.witness import Witness, followed
 from collegium_accounting.game.laws import block_epsilon
-from collegium_accounting.mechanisms import Mechanism, Unit, create
+from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Unit, create
 
 OpenLedger = Callable[..., Ledger]
 
 
-def block_of(mechanism: Mechanism) -> Block:
-    """What a run with two classes states for the only step of ``mechanism``."""
-    step = Step.of(mechanism, mechanism.stages[0].name, {"record": Unit()}, classes=2)
+def block_of(added: AddedBy) -> Block:
+    """What a run with two classes states for a mechanism whose noise ``added`` says who adds."""
+    mechanism = create("gnmax", sigma=40.0)
+    step = Step.of(mechanism, mechanism.summed(added)[0], {"record": Unit()}, classes=2)
     return Block(step.laws, step=step)
 
 
-VECTOR, WINNER = block_of(create("gnmax", sigma=40.0).noised_by_parties(3)), block_of(create("gnmax", sigma=40.0))
+VECTOR, WINNER = block_of(AddedBy(3)), block_of(COORDINATOR)
 
 
 @pytest.fixture

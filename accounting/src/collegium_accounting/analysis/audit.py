@@ -24,7 +24,9 @@ from collegium_accounting.analysis.attack import Attack, pairs_of, plan_attack, 
 from collegium_accounting.analysis.attack_vectors import VectorAttack, vector_attacks
 from collegium_accounting.analysis.epsilons import exact_epsilon, planned_charges
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
-from collegium_accounting.mechanisms.base import AnsweredBy, Mechanism, Noise
+from collegium_accounting.mechanisms.base import Mechanism, Noise
+from collegium_accounting.mechanisms.labels import LabelMechanism
+from collegium_accounting.mechanisms.whole_vector import VectorMechanism
 from collegium_accounting.units import IntArray
 
 _BATCH = 200_000
@@ -119,9 +121,8 @@ def audit(
         raise ConfigurationError(
             "an audit needs at least 1000 runs, 1 round, 2 teachers and 2 classes, and δ in (0, 1)"
         )
-    rounds, vectors = mechanism.charged_queries(rounds), mechanism.answered_by is AnsweredBy.ALL_RECORDS
+    rounds = mechanism.charged_queries(rounds)
     stated = exact_epsilon(planned_charges(mechanism, mechanism.unit(), rounds), delta, classes).certified
-    teachers, classes = (0, 0) if vectors else (teachers, classes)
 
     def score(attack: VectorAttack | HistogramAttack) -> float:
         """The lower bound that is expected of so many runs."""
@@ -129,9 +130,13 @@ def audit(
         # Where the same noise misses both or hits both, a hit on the neighbour alone is rare.
         return lower_bound(runs, hits, others, min(hits, others), delta, failure_probability)
 
-    attacks: Sequence[VectorAttack | HistogramAttack] = (
-        vector_attacks(mechanism, rounds) if vectors else _planned(mechanism, teachers, classes, rounds, stated)
-    )
+    attacks: Sequence[VectorAttack | HistogramAttack]
+    if isinstance(mechanism, VectorMechanism):
+        attacks, teachers, classes = vector_attacks(mechanism, rounds), 0, 0
+    elif isinstance(mechanism, LabelMechanism):
+        attacks = _planned(mechanism, teachers, classes, rounds, stated)
+    else:
+        raise UnsupportedAccounting(f"{mechanism.name} cannot be audited: it releases neither labels nor whole vectors")
     attack = max(attacks, key=score)
     both = first = second = 0
     for start in range(0, runs, _BATCH):
@@ -182,7 +187,9 @@ def lower_bound(runs: int, hits: int, others: int, both: int, delta: float, fail
     return max(0.0, math.log((1.0 - delta / rate) / ratio)) if rate > delta else 0.0
 
 
-def _planned(mechanism: Mechanism, teachers: int, classes: int, rounds: int, stated: float) -> list["HistogramAttack"]:
+def _planned(
+    mechanism: LabelMechanism, teachers: int, classes: int, rounds: int, stated: float
+) -> list["HistogramAttack"]:
     aim = stated if math.isfinite(stated) else _NO_STATED_EPSILON
     return [
         HistogramAttack(mechanism, rounds, plan_attack(pairs, rounds, share * aim))
@@ -229,7 +236,7 @@ class _SameNoise:
 class HistogramAttack:
     """A planned attack on the labels of a mechanism."""
 
-    mechanism: Mechanism
+    mechanism: LabelMechanism
     rounds: int
     plan: Attack
 

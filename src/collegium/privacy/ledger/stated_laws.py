@@ -12,7 +12,7 @@ from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.steps import Step
 from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw
 from collegium_accounting.game.winner import RoundLaw
-from collegium_accounting.mechanisms import AnsweredBy, known_names, mechanism_named
+from collegium_accounting.mechanisms import VoteMechanism, known_names, mechanism_named
 
 _ROUNDING = 1e-9
 """Relative: the last digits of noise change with the parties and the cells."""
@@ -34,12 +34,12 @@ def _check_laws(purpose: str, laws: Mapping[str, Law], step: Step | None, terms:
         raise LedgerCorrupt(f"it states what {purpose!r} costs, and not the mechanism: nobody can check that")
     try:
         computed = step.laws
-        voters = mechanism_named(step.mechanism).answered_by
+        with_votes = issubclass(mechanism_named(step.mechanism), VoteMechanism)
     except CollegiumError as error:
         raise LedgerCorrupt(f"what {purpose!r} costs cannot be computed: {error}; install its package") from None
     for unit, law in laws.items():
         votes, adjacency = step.units.get(unit, (0, ""))
-        enough = votes >= (terms.votes_per_unit.get(unit, 1) if voters is AnsweredBy.TEACHERS else 1)
+        enough = votes >= (terms.votes_per_unit.get(unit, 1) if with_votes else 1)
         # To replace a vote costs no less than to add or remove one.
         if not enough or adjacency not in (terms.adjacency, "replace") or not covers(law, computed[unit]):
             named = ", ".join(f"{name} {value}" for name, value in step.parameters.items())

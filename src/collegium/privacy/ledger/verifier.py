@@ -37,7 +37,7 @@ class Verified:
     unopened: set[int] = field(default_factory=set)
     periods: list[tuple[dict[str, Any], int]] = field(default_factory=list)
     families: dict[str, tuple[str, dict[str, list[Any]]]] = field(default_factory=dict)
-    """Blocks stated together: adjacency; by purpose laws, rounds charged, stated, whether fixed, stated at first."""
+    """Blocks stated together: adjacencies; by purpose laws, rounds charged, stated, whether fixed, stated at first."""
 
     def bounds(self, unit: str, adjacency: str) -> tuple[float, float]:
         """An ε that a fixed adversary forces by the rounds of one law, and an ε that holds by Rényi bounds."""
@@ -48,7 +48,7 @@ class Verified:
             alone, c = sum(not fixed for *_, fixed, _ in family.values()) == 1, max([1.0, *grown])
             held = [(law.get(unit), n if alone and not fixed else m) for law, n, m, fixed, _ in family.values()]
             raised = held if alone or c == 1.0 else [(law, (m + 1) * c) for law, m in held]
-            unstated = neighbours not in (adjacency, "replace") or any(law is None for law, _ in held)
+            unstated = adjacency not in neighbours or any(law is None for law, _ in held)
             least = max([least, *(_forced(law, rounds, delta) for law, rounds in held if not unstated)])
             highest += math.inf if unstated else _by_renyi(raised, delta / len(self.families))
         return least, highest
@@ -97,6 +97,7 @@ def _take(found: Verified, seq: int, line: dict[str, Any]) -> None:
             found.periods.append((line, 0))
         case {"kind": "charge", "purpose": purpose, "queries": int(queries)} if queries > 0:
             block, adjacency = terms["blocks"][purpose], terms["adjacency"]
+            adjacency += " or add-remove" if terms["fixed_voters"] else ""  # a record turns one vote
             fixed = {name: one for name, one in terms["blocks"].items() if one["laws"] and one["rounds"] is not None}
             members = {purpose: block} if block["laws"] and block["rounds"] is None else fixed
             key = json.dumps([adjacency, {p: [m["laws"], m["fixed"]] for p, m in members.items()}], sort_keys=True)
@@ -132,7 +133,7 @@ def _laws(block: dict[str, Any]) -> dict[str, Any]:
             kind, scale, moved, near, rate = noise
             own = {"kind": "winner", "noise": kind, "scale": (scale / votes).hex(), "adjacency": near}
             own["sampling_rate"] = float(rate).hex()
-            if law["kind"] == "vector" or step["mechanism"].startswith("noised-"):
+            if law["kind"] == "vector" or step["honest_survivors"]:
                 own = {"kind": "vector", "mu": (moved / scale).hex(), "slack": law.get("slack", "0x0p+0")}
             laws[unit] = law | {"floor": own} if law["kind"] == "renyi" else own
     return laws
@@ -141,11 +142,11 @@ def _laws(block: dict[str, Any]) -> dict[str, Any]:
 def _noise(step: dict[str, Any], votes: int, adjacency: str) -> tuple[str, float, float, str, float] | None:
     """Noise, its scale, how far a unit moves the numbers under it (L2), adjacency, sampling rate; None if unknown."""
     replaced, p = adjacency == "replace", step["parameters"]
-    shared, name = step["mechanism"].startswith("noised-"), step["mechanism"].removeprefix("noised-")
+    shared, name = step["honest_survivors"] > 0, step["mechanism"]
     turned = votes * math.sqrt(2.0 if replaced else 1.0)
     if step["stage"] == "" and name not in ("class-sums", "record-counts", "gnmax", "individual-knn"):
         return None  # several steps at once
-    match name, step["stage"].removeprefix("noised "):
+    match name, step["stage"]:
         case "gnmax", _:
             return "gaussian", p["sigma"], turned, adjacency, 1.0
         case "confident-gnmax" | "interactive-gnmax", "threshold" | "agreement":

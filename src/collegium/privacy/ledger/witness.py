@@ -6,17 +6,18 @@ asked for, or fewer releases than they agreed to, does not bear their signatures
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import asdict
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from collegium.errors import CollegiumError, LedgerCorrupt
 from collegium.privacy.ledger.chain import Entry
-from collegium.privacy.ledger.entry import Charge, Terms
+from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.stated_laws import covers
 from collegium.privacy.ledger.steps import Step
-from collegium_accounting.mechanisms import AnsweredBy, Mechanism, Stage, create
+from collegium_accounting.mechanisms import AddedBy, VoteMechanism
 
 _PURPOSE = b"collegium ledger followed v2\0"
 
@@ -44,26 +45,16 @@ def followed(head: str, agreed: str) -> bytes:
     return b"%s%s\0%s" % (_PURPOSE, head.encode(), agreed.encode())
 
 
-def agreement(ledger_id: str, mechanism: Mechanism, stage: str, mode: str, classes: int | None, votes: int) -> str:
+def agreement(ledger_id: str, step: Step, mode: str, classes: int | None) -> str:
     """The line of what one row of an answer is released by, as a party was asked for it.
 
     Parameters
     ----------
     ledger_id : names the ledger that pays, by the first digits of its first entry's hash.
-    stage : the step that was asked for; the first one of several on one sum.
+    step : what was asked for, the first one of several on one sum; its unit are this party's voters.
     classes : that the row has a count for; None where it is no count of votes.
-    votes : of this party in the row.
     """
-    said = {
-        "ledger": ledger_id[:32],
-        "mechanism": mechanism.name,
-        "parameters": mechanism.parameters(),
-        "stage": stage or mechanism.stages[0].name,
-        "mode": mode,
-        "classes": classes,
-        "votes": votes,
-    }
-    return json.dumps(said, sort_keys=True)
+    return json.dumps({"ledger": ledger_id[:32], "mode": mode, **asdict(step), "classes": classes}, sort_keys=True)
 
 
 def listed(answers: Mapping[str, int]) -> str:
@@ -80,40 +71,38 @@ def check_witness(party: str, witness: Witness, entries: Iterable[Entry], identi
     others = set()
     try:
         for said in json.loads(witness.agreed):
-            if said["ledger"] != identity.hex()[:32]:
-                others.add(str(said["ledger"]))
+            ledger, mode, answers = str(said.pop("ledger")), said.pop("mode"), int(said.pop("answers"))
+            if ledger != identity.hex()[:32]:
+                others.add(ledger)
                 continue
-            mechanism, stage = _step(said["mechanism"], said["parameters"], said["stage"])
-            paid = sum(charge.queries for terms, charge in charged if _covers(terms, charge, mechanism, stage, said))
+            asked = Step.read(said)
+            mechanism, _ = asked.described
+            paid = sum(charge.queries for terms, charge in charged if _covers(terms.blocks[charge.purpose].step, asked))
             # Without the parties' noise an answer may be asked for again, and records that pay for themselves are not
             # charged by the answer.
-            counted = said["mode"] == "masked+noised" and mechanism.record_budget is None
-            if paid < (said["answers"] if counted else 1):
+            counted = mode == "masked+noised" and mechanism.record_budget(AddedBy(asked.honest_survivors)) is None
+            if paid < (answers if counted else 1):
                 named = ", ".join(f"{name} {value}" for name, value in mechanism.parameters().items())
                 raise LedgerCorrupt(
-                    f"{party} signed that it agreed to {said['answers']} answers for {mechanism.name} ({named}), and "
-                    f"the ledger charges {paid} of that cost: one of them lies"
+                    f"{party} signed that it agreed to {answers} answers for {mechanism.name} ({named}), and the "
+                    f"ledger charges {paid} of that cost: one of them lies"
                 )
-    except (CollegiumError, ValueError, TypeError, KeyError) as error:
+    except LedgerCorrupt:
+        raise
+    except (CollegiumError, ValueError, TypeError, KeyError, AttributeError) as error:
         why = error if isinstance(error, CollegiumError) else "it cannot be read"
-        raise error if isinstance(error, LedgerCorrupt) else LedgerCorrupt(f"what {party} agreed to: {why}") from None
+        raise LedgerCorrupt(f"what {party} agreed to: {why}") from None
     return sorted(others)
 
 
-def _step(name: str, parameters: Mapping[str, Any], stage: str) -> tuple[Mechanism, Stage]:
-    mechanism = create(name, **parameters)
-    return mechanism, next(one for one in mechanism.stages if one.name == stage)
-
-
-def _covers(terms: Terms, charge: Charge, mechanism: Mechanism, stage: Stage, said: Mapping[str, Any]) -> bool:
-    """Whether a charge is for the step that a party agreed to, at its cost or more."""
-    step: Step | None = terms.blocks[charge.purpose].step
-    if step is None or (step.mechanism, step.stage) != (mechanism.name, stage.name):
+def _covers(step: Step | None, asked: Step) -> bool:
+    """Whether a charge for ``step`` is for what a party agreed to, at its cost or more."""
+    if step is None or (step.mechanism, step.stage) != (asked.mechanism, asked.stage):
         return False
-    if said["classes"] is not None and step.classes not in (None, said["classes"]):
+    if asked.classes is not None and step.classes not in (None, asked.classes):
         return False
-    if mechanism.answered_by is AnsweredBy.TEACHERS and step.units.get("party", (said["votes"],))[0] < said["votes"]:
+    (voters,) = asked.units.values()
+    (mechanism, (stage,)), (_, (own,)) = asked.described, step.described
+    if isinstance(mechanism, VoteMechanism) and step.units.get("party", voters)[0] < voters[0]:
         return False
-    _, own = _step(step.mechanism, step.parameters, step.stage)
-    unit = mechanism.unit()
-    return covers(own.law(unit), stage.law(unit))
+    return covers(own.law(mechanism.unit()), stage.law(mechanism.unit()))
