@@ -63,11 +63,7 @@ class LabelsAtHand:
         """Release labels for as many of ``queries`` as the budget allows; False where it stopped that."""
         rows = {query: row for row, query in enumerate(queries)}
         self._table.counts = counts if callable(counts) else lambda asked: counts[[rows[query] for query in asked]]
-<<<<<<< HEAD
-        kind: Any = SimpleNamespace(question=CastVotes, ask=lambda *_: None, votes=None)
-=======
         kind: Any = SimpleNamespace(
             ask=lambda terms, *_: SimpleNamespace(terms=terms, whole_vector=False), votes=None, question=CastVotes
         )
->>>>>>> main
         return self.labels.ask(kind, {query: row for row, query in enumerate(queries)})
