@@ -65,7 +65,7 @@ STUDIES = (
 SERVE = "collegium coordinator serve consortium.toml --study STUDY --wait WAIT"
 QUERIES = (24, 24, 24, 1)
 """What a party counts as answers in each of them."""
-MECHANISMS = {"noised-class-sums", "noised-gnmax", "lnmax", "noised-individual-knn"}
+MECHANISMS = {"class-sums", "gnmax", "lnmax", "individual-knn"}
 PARTY_SERVE = "collegium party serve NAME/party.toml"
 PROVISION = "collegium provision consortium.toml"
 

@@ -9,21 +9,23 @@ of it.
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 
 import numpy as np
 
 from collegium.coordinator.asking import RunQuestion, exact_and_masked
+from collegium.coordinator.journal import OpenSum
 from collegium.coordinator.kind import RunKind
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.rounds import terms_of
 from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.queries import content_of, study_of
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import BudgetExceeded, LabelConflict
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.question import PoolRange
-from collegium_accounting.mechanisms import NEXT_STAGE, IntArray, Stage
-from collegium_accounting.mechanisms.base import WHOLE_MECHANISM
+from collegium.protocol.question import WHOLE_MECHANISM, PoolRange, Terms
+from collegium_accounting.mechanisms import NEXT_STAGE, IntArray, LabelStage, Stage
 
 _PASSED = 0
 """What the ledger holds, under a stage's own key, for a query that went on to the next stage."""
@@ -77,7 +79,8 @@ class Labels:
         statement, pending, held = self._releases.statement, self.pending(queries), self._ledger.labels()
         if not statement.run_fits():
             return []
-        fresh = [query for query in pending if self._stage_of(query, held) == 0]
+        paid_for = {query for _, names in self._paid_sums(pending) for query in names}
+        fresh = [query for query in pending if self._stage_of(query, held) == 0 and query not in paid_for]
         paid = self._paid_prefix(fresh)
         left_out = set(fresh[paid + statement.room(len(fresh) - paid) :])
         return [query for query in pending if query not in left_out]
@@ -97,25 +100,27 @@ class Labels:
         """
         self.exact.clear()
         while asked := self.worth_asking(list(queries)):
-            parties = self._releases.asking.ready()
-            groups: dict[tuple[str, ...], list[str]] = {}
+            parties, begun = self._releases.asking.ready(), self._begun(asked)
+            groups: dict[tuple[tuple[str, ...], bytes], list[str]] = {}
             for query, together in zip(asked, self._releases.asking.together(asked, self._setup.vote_sum), strict=True):
-                groups.setdefault(together, []).append(query)
-            if not all(self._ask(kind, queries, group, parties) for group in groups.values()):
-                return False
+                groups.setdefault((together, begun[query].setup if query in begun else b""), []).append(query)
+            for group in groups.values():
+                if not self._ask(kind, queries, group, parties, begun.get(group[0])):
+                    return False
+            self._settle()
         return not self.pending(queries)
 
     def lost(self, queries: Sequence[str]) -> set[str]:
         """Those without a label whose one exact sum was begun and cannot be asked for any more.
 
-        Parties have joined or left since, another study began it, or on a sparse graph, on which parties open a sum in
-        one round alone, that round failed.
+        What opens it is lost, and parties have joined or left since, another study began it, or on a sparse graph, on
+        which parties open a sum in one round alone, that round failed.
         """
         if (masked := self._masked) is None:
             return set()
         pending = self.pending(queries)
-        begun = zip(pending, self._releases.asking.journal.begun(pending), strict=True)
-        known = [(query, sum_) for query, sum_ in begun if sum_ is not None]
+        begun, kept = zip(pending, self._releases.asking.journal.begun(pending), strict=True), self._begun(pending)
+        known = [(query, sum_) for query, sum_ in begun if sum_ is not None and query not in kept]
         return {
             query
             for query, sum_ in known
@@ -134,6 +139,7 @@ class Labels:
 
     def keep(self, charge: int, stage: Stage, question: RunQuestion, counts: IntArray, answered: Sequence[str]) -> None:
         """See `release.Rule`: a label, an abstention, or that the query goes on."""
+        assert isinstance(stage, LabelStage)  # inputs are asked about for labels
         outcomes = self._releases.noise.outcomes(stage, counts, question.names)
         onward = outcomes == NEXT_STAGE
         if onward.any() and stage is self._slots[-1].stage:
@@ -165,44 +171,82 @@ class Labels:
             self._ledger.release(charge, dict(zip(queries, outcomes.tolist(), strict=True)))
         return True
 
-    def _ask(self, kind: RunKind, queries: Mapping[str, int], asked: Sequence[str], parties: dict[str, int]) -> bool:
-        """Label inputs that are summed together; parties that fail are not asked again in this batch."""
+    def _ask(
+        self,
+        kind: RunKind,
+        queries: Mapping[str, int],
+        asked: Sequence[str],
+        parties: dict[str, int],
+        begun: OpenSum | None,
+    ) -> bool:
+        """Label inputs that are summed together; parties that fail are not asked again in this batch.
 
-        def question(names: Sequence[str], stage: str) -> RunQuestion:
+        ``begun`` is their exact sum, where it waits to be opened.
+        """
+
+        def question(names: Sequence[str], stage: Stage) -> RunQuestion:
             setup = self._setup
             inputs = PoolRange(self._public.spec.sha256, tuple(queries[name] for name in names))
-            asked = kind.ask(setup.mechanism, setup.vote_sum.mode, inputs, stage)
-            return RunQuestion(names, asked, setup.vote_sum, read=kind.votes)
+            terms = terms_of(setup.mechanism, setup.vote_sum, stage, per_stage=kind.question.per_stage)
+            return RunQuestion(names, kind.ask(terms, inputs), setup.vote_sum, read=kind.votes)
 
-        per_stage = self._setup.mechanism.sum_per_stage
-        if not per_stage:
-            result = self._releases.asking.total(question(asked, WHOLE_MECHANISM), parties)
-            self.exact |= dict(zip(asked, result.counts, strict=True))
+        put = question(asked, self._slots[0].stage)
+        if put.question.terms.stage == WHOLE_MECHANISM:
+            if begun is not None:
+                put = replace(put, names=begun.names, question=begun.question)
+            result = self._releases.asking.total(put, parties, begun=begun)
+            self.exact |= dict(zip(put.names, result.counts, strict=True))
         while pending := self.pending(asked):
             number, chunk = self._next_chunk(pending)
             if not chunk:
                 return False
             slot = self._slots[number]
-            name = slot.stage.name if per_stage else WHOLE_MECHANISM
             try:
-                self._releases.release(slot, question(chunk, name), self, parties)
+                self._releases.release(slot, question(chunk, slot.stage), self, parties)
             except BudgetExceeded:
                 return False  # another writer of this ledger spent what was left
         return True
 
     def _next_chunk(self, pending: Sequence[str]) -> tuple[int, Sequence[str]]:
-        """Queries at one same stage: those under way first, then those paid for, then what the budget takes.
+        """Queries at one same stage: of a sum to be opened first, then those under way, those paid for, and others.
 
         A query enters only when the budget takes it through every stage, so that none is paid for halfway.
         """
         statement, held = self._releases.statement, self._ledger.labels()
         if not statement.run_fits():
             return 0, []
+        for number, names in self._paid_sums(pending):
+            return number, names
         stages = {query: self._stage_of(query, held) for query in pending}
         furthest = max(stages.values())
         if furthest > 0:
             return furthest, [query for query in pending if stages[query] == furthest]
         return 0, pending[: self._paid_prefix(pending) or statement.room(len(pending))]
+
+    def _begun(self, queries: Sequence[str]) -> dict[str, OpenSum]:
+        """The exact sums about these queries that wait to be opened, and are asked for in the same way now."""
+        sums = self._setup.vote_sum
+        terms = None if sums.added.parties else Terms.of(self._setup.mechanism, sums.mode)
+        open_sums = [one for one in self._releases.asking.journal.open_sums() if one.charge is None]
+        return {query: one for one in open_sums if one.question.terms == terms for query in {*queries} & {*one.names}}
+
+    def _paid_sums(self, pending: Sequence[str]) -> list[tuple[int, Sequence[str]]]:
+        """The noisy sums about pending queries that are paid for and wait to be opened, each with its stage."""
+        may_open, wanted = self._releases.statement.may_open, set(pending)
+        open_sums = [one for one in self._releases.asking.journal.open_sums() if wanted.issuperset(one.names)]
+        return [
+            (number, one.names)
+            for one in open_sums
+            for number, slot in enumerate(self._slots)
+            if one.charge is not None and may_open(slot, one.names, one.charge, one.setup.hex())
+        ]
+
+    def _settle(self) -> None:
+        """Settle the exact sums of which all labels are given."""
+        journal = self._releases.asking.journal
+        for sum_ in journal.open_sums():
+            if sum_.charge is None and not self.pending(sum_.names):
+                journal.settle(sum_.setup)
 
     @property
     def _masked(self) -> MaskedSum | None:

@@ -2,7 +2,8 @@
 
 A sum is taken in three steps, between which the caller writes down what must not be forgotten: `MaskedSum.begin` has
 the votes prepared and keys exchanged, `MaskedTotal.collect` has the masked votes sent, `MaskedTotal.open` opens their
-total. No number about records leaves a party before `collect`, and nobody can read one before `open`.
+total. No number about records leaves a party before `collect`, and nobody can read one before `open`. What was
+collected can be opened later, by another process: `MaskedSum.resume`.
 """
 
 import hashlib
@@ -26,6 +27,8 @@ from collegium.protocol.replies import Failure, Prepared, ReplyBody, SecureSumAn
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
+from collegium.protocol.secure_sum.opening import Collected
+from collegium_accounting.mechanisms import COORDINATOR, AddedBy
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +53,10 @@ class MaskedSum:
     def mode(self) -> str:
         return "masked+noised" if self.noised else "masked"
 
+    @property
+    def added(self) -> AddedBy:
+        return AddedBy(self.plan.honest_survivors) if self.noised else COORDINATOR
+
     @cached_property
     def roster_sha256(self) -> str:
         """Tells this roster from others, in 16 hexadecimal digits."""
@@ -71,13 +78,20 @@ class MaskedSum:
         replies = ask_each(self.parties, round_.teachers, ask, round_.deadline_s, round_.on_answer)
         outcomes = {name: _prepared(reply, ask.round_id) for name, reply in replies.items()}
         require_quorum(outcomes, quorum)
-        share, length = question.terms.share(), math.prod(question.shape)
+        share, length = question.share, math.prod(question.shape)
         reach = 0 if share is None else share.reach(self.plan.parties, length)
         range_ = question.low, question.high
         setup = SumSetup(self.consortium, ask.round_id, self.roster, length, *range_, self.plan, reach)
         total = MaskedTotal(self, replace(round_, quorum=quorum), CoordinatorSum(setup), outcomes)
         total.advance_to(Phase.MASK)
         return total
+
+    def resume(self, round_: VoteRound, collected: Collected) -> "MaskedTotal":
+        """The round whose masked votes were ``collected`` before, to be opened."""
+        here = set(self.parties.names())
+        outcomes = {name: ANSWERED if name in here else "unreachable" for name in collected.parties}
+        quorum = collected.setup.plan.quorum
+        return MaskedTotal(self, replace(round_, quorum=quorum), CoordinatorSum.resumed(collected), outcomes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +103,14 @@ class MaskedTotal:
     coordinator: CoordinatorSum
     outcomes: dict[str, str]
 
-    def collect(self) -> tuple[str, ...]:
-        """Have the parties send their masked votes; returns whose are in the sum, sorted. Raises QuorumNotReached."""
+    def collect(self) -> Collected:
+        """Have the parties send their masked votes. Raises QuorumNotReached."""
         self.advance_to(Phase.SIGN)
-        survivors = tuple(sorted(self.coordinator.requests()))
-        self._leave_out(survivors)
+        collected = self.coordinator.collected
+        assert collected is not None  # all masked votes are there
+        self._leave_out(collected.parties)
         require_quorum(self.outcomes, self.round.quorum)
-        return survivors
+        return collected
 
     def open(self) -> RoundResult:
         """Open the sum of what was collected.
