@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from collegium.data.several_labels import numbers_of
 from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.errors import ColumnMissing, DataError
-from collegium_accounting.multilabel import numbers_of
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "<na>", "nat", "null", "none"})
 """How files write that a value is missing, in lower case."""
@@ -87,7 +87,7 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
 
 
 def encode_several(columns: Mapping[str, NDArray[np.str_]], *, origin: str) -> NDArray[np.int64]:
-    """The label number of each record (`multilabel.numbers_of`), shape ``[n]``, from one column of 0 and 1 per class.
+    """The label number of each record (`numbers_of`), shape ``[n]``, from one column of 0 and 1 per class.
 
     Raises DataError for any other value.
     """
