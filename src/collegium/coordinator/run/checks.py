@@ -130,9 +130,7 @@ class Findings:
             lines.append(f"secure sum   {self.graph}")
         if self.colluders:
             first, *others = self.colluders
-            more = "; ".join(
-                f"{one.colluding}: ε = {one.epsilon:.3g}, noise of {one.noise_of} left" for one in others
-            )
+            more = "; ".join(f"{one.colluding}: ε = {one.epsilon:.3g}, noise of {one.noise_of} left" for one in others)
             lines += [
                 f"colluders    ε = {first.epsilon:.3g} holds with {first.colluding} parties that collude with the "
                 f"coordinator, with the noise of {first.noise_of} honest ones",
