@@ -183,7 +183,7 @@ def test_a_report_computes_each_charge_again_and_so_needs_the_package_of_the_mec
     with open_ledger(mechanism={"name": name, "bound": "exact", "sigma": 40.0}, blocks=blocks, **terms) as ledger:
         ledger.charge("release", ["one", "two"], expected=honest.laws)
         if name != "gnmax":
-            with pytest.raises(LedgerCorrupt, match="cannot be computed.*install its package"):
+            with pytest.raises(LedgerCorrupt, match=r"cannot be computed.*install its package"):
                 ledger_report(ledger)
             return
         report = ledger_report(ledger)
