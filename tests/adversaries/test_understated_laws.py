@@ -22,6 +22,7 @@ from collegium.cli import main
 from collegium.coordinator import statement
 from collegium.coordinator.cli import ledger_cli
 from collegium.errors import LedgerCorrupt, QuorumNotReached
+from collegium.parties.answer_book import FILE
 from collegium.privacy.analysis import ledger_report
 from collegium.privacy.ledger import chain
 from collegium.privacy.ledger.chain import Head, sign
@@ -105,6 +106,11 @@ def test_what_parties_agreed_to_is_what_an_honest_ledger_charges(
         agreed = [json.loads(witness.agreed) for witness in ledger.witnesses().values()]
     assert [one["answers"] for (one,) in agreed] == [4] * 5
     assert {one["mechanism"] for (one,) in agreed} == {"gnmax"}
+
+
+def test_a_partys_own_ledger_is_verified_in_the_same_way(finished: Clinics, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = told(capsys, "ledger", "verify", str(finished.folder / "c-0" / FILE), "--chain", "party")
+    assert code == 0 and "4 queries in 1 charges" in said
 
 
 @pytest.mark.parametrize("change", [less_noise_than_stated, another_mechanism, nothing_to_compare, fewer_votes])
