@@ -5,10 +5,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
-from collegium.coordinator.journal import Begun, Journal
+from collegium.coordinator.journal import Begun, Journal, OpenSum
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.readiness import Readiness
-from collegium.coordinator.rounds.rounds import RoundResult, VoteRound, VoteSum, quorum_count, require_quorum
+from collegium.coordinator.rounds.rounds import (
+    OnAnswer,
+    RoundResult,
+    VoteRound,
+    VoteSum,
+    quorum_count,
+    require_quorum,
+)
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.queries import study_of
 from collegium.coordinator.settings.run_config import PublicData
@@ -16,7 +23,8 @@ from collegium.coordinator.statement import Statement
 from collegium.data.task import TeacherSettings
 from collegium.errors import QuorumNotReached, ReleaseLost
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.question import Question
+from collegium.protocol.question import Question, encode
+from collegium.protocol.secure_sum.errors import ImpossibleTotal
 from collegium_accounting.mechanisms import SumMode
 from collegium_accounting.units import IntArray
 
@@ -48,6 +56,11 @@ class RunQuestion:
     def of_records(self) -> bool:
         """Whether it is about all records, and not about inputs of the pool."""
         return self.question.whole_vector
+
+    def answered_by(self, sum_: OpenSum) -> bool:
+        """Whether a sum that is to be opened is of this question."""
+        own = (self if sum_.charge is None else self.paid_by(sum_.charge)).question
+        return own.kind == sum_.question.kind and encode(own) == encode(sum_.question)
 
     def paid_by(self, charge: int) -> "RunQuestion":
         """The question whose answer this entry of the ledger pays for."""
@@ -123,16 +136,20 @@ class Asking:
         require_quorum(self._readiness.outcomes(), self.quorum, "are ready")
         return self._readiness.ready()
 
-    def total(self, question: RunQuestion, parties: dict[str, int], spend: int | None = None) -> RoundResult:
+    def total(
+        self, question: RunQuestion, parties: dict[str, int], charge: int | None = None, begun: OpenSum | None = None
+    ) -> RoundResult:
         """The sum of the answers to a question.
 
-        An exact sum under masks is noted before anything leaves a party, and again, with its parties, before its
-        opening begins: there is one such sum of an input for ever.
+        A sum under masks is in the journal before anybody is asked to sign for it, and stays there until `settle`: it
+        can be opened later, by another process. An exact one is noted before anything leaves a party, and again, with
+        its parties, before its opening begins: there is one such sum of an input for ever.
 
         Parameters
         ----------
         parties : to be asked, each with its number of teachers. Those that fail are taken out of it.
-        spend : the charge that is spent before the sum is opened, as it is noisy already.
+        charge : the one that is spent before the sum is opened, as it is noisy already.
+        begun : the sum of this question that waits to be opened; nobody is asked for another one.
 
         Raises
         ------
@@ -141,23 +158,14 @@ class Asking:
         """
         began_s, sums = self._notes.now_s(), question.sums
         tell = partial(self._notes.tell, question.step)
-        asked, quorum = self._among(question, parties)
-        round_ = VoteRound(question.question, asked, self.deadline_s, quorum, tell)
         if isinstance(sums, MaskedSum):
-            total = sums.begin(round_)
-            self._note_exact(question, None)
-            answered = total.collect()
-            self._readiness.answered = list(answered)
-            self._note_exact(question, answered)
-            if spend is not None:
-                self.spend(spend, answered, labels=not question.of_records)
-            result = total.open()
+            result = self._opened(question, sums, parties, charge, begun, tell)
         else:
             self._note_exact(question, None)
-            result = sums.sum_votes(round_)
+            result = sums.sum_votes(VoteRound(question.question, dict(parties), self.deadline_s, self.quorum, tell))
             self._note_exact(question, result.answered)
         result = replace(result, counts=question.read(question.question, result.counts))
-        for party in asked.keys() - set(result.answered):
+        for party in result.outcomes.keys() - set(result.answered):
             parties.pop(party, None)
         if question.noted:
             queries = 1 if question.of_records else len(question.names)
@@ -165,6 +173,43 @@ class Asking:
             self._readiness.note_round(result.outcomes)
             self._notes.write()
         return result
+
+    def _opened(
+        self,
+        question: RunQuestion,
+        sums: MaskedSum,
+        parties: Mapping[str, int],
+        charge: int | None,
+        begun: OpenSum | None,
+        tell: OnAnswer,
+    ) -> RoundResult:
+        """The total of a sum under masks: of one that was ``begun``, or of a new one."""
+        if begun is not None:
+            round_ = VoteRound(question.question, begun.teachers, self.deadline_s, 0, tell)
+            total, collected = sums.resume(round_, begun.collected), begun.collected
+        else:
+            asked, quorum = self._among(question, parties)
+            total = sums.begin(VoteRound(question.question, asked, self.deadline_s, quorum, tell))
+            self._note_exact(question, None)
+            collected = total.collect()
+            begun = OpenSum(tuple(question.names), question.question, charge, dict(asked), collected)
+            self.journal.keep_open(begun)
+            self._note_exact(question, collected.parties)
+        self._readiness.answered = list(collected.parties)
+        try:
+            if charge is not None:
+                self._spend_on(begun, charge, labels=not question.of_records)
+            return total.open()
+        except QuorumNotReached as error:
+            file = self.journal.open_file(begun.setup).name
+            raise QuorumNotReached(
+                f"{str(error).partition('; bring')[0]}: their sum is kept; start again when they are back: it is opened "
+                f"then, and nothing is paid twice (where they never come back, remove {file}: it is then paid anew)",
+                error.outcomes,
+            ) from error
+        except ImpossibleTotal:
+            self.journal.settle(begun.setup)  # opened later, it would be as impossible
+            raise
 
     def _among(self, question: RunQuestion, parties: Mapping[str, int]) -> tuple[Mapping[str, int], int]:
         """The parties to ask, and how many must answer: where the opening of a sum began before, those of that sum.
@@ -206,13 +251,12 @@ class Asking:
         """Show the parties that answered last how the ledger goes on; nobody, where no party was asked."""
         self._readiness.show_ledger(self._readiness.answered, self.deadline_s)
 
-    def spend(self, charge: int, answered: Collection[str], *, labels: bool) -> None:
-        """Spend a charge before anybody sees the noisy numbers that it pays for, with the knowledge of the parties.
+    def spend(self, charge: int, answered: Collection[str]) -> None:
+        """Spend a charge before noise is drawn for the numbers that it pays for, with the knowledge of the parties.
 
         Parameters
         ----------
         answered : the parties of these numbers.
-        labels : whether labels are released under the charge afterwards.
 
         Raises
         ------
@@ -222,12 +266,22 @@ class Asking:
             Where too few of them still do afterwards.
         """
         self.follow(answered)
-        self._ledger.spend(charge, for_labels=labels)
+        self._ledger.spend(charge)
         try:
             self.follow(answered)
         except QuorumNotReached as error:
             why = f"parties could not be told that entry {charge} of the ledger is spent: nothing was released under it"
             raise ReleaseLost(f"{why}; start again to pay anew ({str(error).partition(';')[0]})") from error
+
+    def _spend_on(self, sum_: OpenSum, charge: int, *, labels: bool) -> None:
+        """Spend a charge on the noisy sum that it pays for, before anybody opens it, with the knowledge of the parties.
+
+        Raises QuorumNotReached where too few of its parties follow the ledger.
+        """
+        self.follow(sum_.collected.parties)
+        if charge in self._ledger.untouched():
+            self._ledger.spend(charge, for_labels=labels, on_sum=sum_.setup.hex())
+            self.follow(sum_.collected.parties)
 
     @cached_property
     def _readiness(self) -> Readiness:
@@ -239,6 +293,7 @@ class Asking:
             self._ledger,
             self._setup.reach.signing_keys,
             voted=None if self._setup.mechanism.record_budget is None else self._statement.run_is_paid(),
+            settled=self.journal.settled,
         )
 
     @cached_property

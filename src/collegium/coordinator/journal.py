@@ -1,9 +1,10 @@
-"""What releases leave on the disk beside the ledger: with whom exact sums were opened, and the noisy vectors."""
+"""What releases leave on the disk beside the ledger: sums that are to be opened, their parties, and noisy vectors."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +12,14 @@ import numpy as np
 
 from collegium.coordinator.selection.queries import content_of
 from collegium.errors import QuorumNotReached, StorageError
+from collegium.limits import MAX_SETTLED_SUMS
 from collegium.models.arrays import load_arrays, save_arrays
+from collegium.protocol.question import Question, decode, encode
+from collegium.protocol.secure_sum.opening import Collected
 from collegium.whole_files import exclusive, replacing, write_whole
 from collegium_accounting.units import IntArray
 
-_KIND = "released vector"
+_KIND, _OPEN_KIND = "released vector", "sum to be opened"
 
 
 class Begun(NamedTuple):
@@ -33,6 +37,30 @@ class Begun(NamedTuple):
     classes: str
     roster: str
     parties: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSum:
+    """A secure sum whose masked vectors are collected, until what follows from it is kept.
+
+    Parameters
+    ----------
+    names : what a release of it is charged for; see `asking.RunQuestion`.
+    question : what the parties answered.
+    charge : the ledger's entry that pays for it, where the parties made it noisy; None for an exact sum.
+    teachers : how many each party said it has.
+    """
+
+    names: tuple[str, ...]
+    question: Question
+    charge: int | None
+    teachers: Mapping[str, int]
+    collected: Collected = field(repr=False)
+
+    @property
+    def setup(self) -> bytes:
+        """Names the sum to its parties."""
+        return self.collected.setup.digest
 
 
 class Name(NamedTuple):
@@ -78,6 +106,10 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._exact, self._begun = folder, folder / "exact-sums.json", dict[str, Begun]()
+        self._open, self._settled = dict[str, OpenSum](), folder / "settled-sums.txt"
+        known = self._settled.read_text(encoding="utf-8").split() if self._settled.exists() else []
+        self.settled = [bytes.fromhex(setup) for setup in known]
+        """The set-ups of the newest sums of which what follows was kept, in order."""
 
     def begun(self, queries: Sequence[str]) -> list[Begun | None]:
         """What is known now of the exact sum about each input, whichever study's; None where there was none.
@@ -108,6 +140,40 @@ class Journal:
             for content, one in self._begun.items():
                 alike.setdefault(one, []).append(content)
             write_whole(self._exact, json.dumps([(*one, noted) for one, noted in alike.items()]))
+
+    def keep_open(self, sum_: OpenSum) -> None:
+        """Keep what opens a sum, before anybody is asked to sign for it; durable when this returns."""
+        about = {
+            "names": sum_.names,
+            "kind": sum_.question.kind,
+            "question": encode(sum_.question).hex(),
+            "charge": sum_.charge,
+            "teachers": dict(sum_.teachers),
+            **sum_.collected.about(),
+        }
+        total = sum_.collected.total
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode() + total.tobytes()).hexdigest()
+        with replacing(self.open_file(sum_.setup), "keep the sum that is to be opened") as beside:
+            save_arrays(beside, _OPEN_KIND, {"total": total}, sha256=digest, **about)
+
+    def open_sums(self) -> list[OpenSum]:
+        """The sums that are to be opened, in the order of their files.
+
+        Raises StorageError where a file is damaged: what it opens was paid for.
+        """
+        files = sorted(self.folder.glob("open-sum-*.safetensors"))
+        self._open = {file.name: self._open.get(file.name) or _opened_from(file) for file in files}
+        return list(self._open.values())
+
+    def settle(self, setup: bytes) -> None:
+        """What follows from a sum is kept: nobody needs what opens it any more."""
+        self.settled.append(setup)
+        write_whole(self._settled, "\n".join(one.hex() for one in self.settled[-MAX_SETTLED_SUMS:]))
+        self.open_file(setup).unlink(missing_ok=True)
+
+    def open_file(self, setup: bytes) -> Path:
+        """Where what opens a sum lies."""
+        return self.folder / f"open-sum-{setup.hex()[:32]}.safetensors"
 
     def released(self, question: Name) -> Released | None:
         """The noisy vector that answers this question; None where there is none.
@@ -158,6 +224,18 @@ class Room:
         values, noise, answered = released
         about = {"question": self._question, "noise": noise, "answered": answered, "sha256": _digest(values)}
         save_arrays(self._file, _KIND, {"values": values}, **about)
+
+
+def _opened_from(file: Path) -> OpenSum:
+    try:
+        arrays, about = load_arrays(file, _OPEN_KIND)
+        total, digest = arrays["total"], about.pop("sha256")
+        if hashlib.sha256(json.dumps(about, sort_keys=True).encode() + total.tobytes()).hexdigest() != digest:
+            raise StorageError(f"{file.name} is not as it was written")
+    except (StorageError, KeyError) as error:
+        raise StorageError(f"{error}; restore it from a copy, or remove it: it is then paid anew") from error
+    question = decode(about["kind"], bytes.fromhex(about["question"]))
+    return OpenSum(tuple(about["names"]), question, about["charge"], about["teachers"], Collected.of(about, total))
 
 
 def _digest(values: IntArray) -> str:

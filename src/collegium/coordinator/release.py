@@ -4,11 +4,13 @@ What is durable in each state, and what a start after a crash does with it:
 
 * paid: the charge, which names the question, is in the ledger. It is taken up again, and pays for the same question.
 * asked: nothing about records is known. The question is put again.
-* opened, where the parties added the noise: the charge is spent in the ledger, with the knowledge of the parties,
-  before anybody can open the sum. Where the process dies before it is kept, the charge is gone.
+* collected, under masks: what opens the sum is in the journal. It is opened from there, by whichever process.
+* opened, where the parties added the noise: the charge is spent in the ledger on this sum, with the knowledge of the
+  parties, before anybody can open it. Where the process dies before it is kept, the same sum is opened again.
 * opened, where the coordinator adds the noise: exact numbers are in memory alone. The charge of a vector is spent
   before its noise is drawn; labels are drawn and released under it at once.
-* kept: labels are in the ledger, a vector is in the journal beside it. Nothing follows from an answer before.
+* kept: labels are in the ledger, a vector is in the journal beside it. Nothing follows from an answer before. The
+  parties are told that the sum is settled, and forget what opens it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from collegium.coordinator.asking import Asking, RunQuestion
-from collegium.coordinator.journal import Journal, Name, Released, Room
+from collegium.coordinator.journal import Journal, Name, OpenSum, Released, Room
 from collegium.coordinator.noise import CoordinatorNoise, noise_on_entries
 from collegium.coordinator.statement import Slot, Statement
 from collegium_accounting.mechanisms import IntArray, Stage
@@ -72,18 +74,35 @@ class Releases:
         QuorumNotReached, ReleaseLost
             If too few parties answer, or follow the ledger.
         """
-        charge = self.statement.pay(slot, question.names, further=question.further)
-        answered: tuple[str, ...] = ()
+        begun = next((sum_ for sum_ in self._may_open(slot, question.names) if question.answered_by(sum_)), None)
+        if begun is None or begun.charge is None:
+            charge = self.statement.pay(slot, question.names, further=question.further)
+        else:
+            charge = begun.charge
+        answered, asked = tuple[str, ...](), False
         with rule.room(question):
             counts = rule.opened(question)
             if counts is None:
                 paid, noisy = question.paid_by(charge), slot.stage.share is not None
-                result = self.asking.total(paid, parties, charge if noisy else None)
-                counts, answered = result.counts, result.answered
+                result = self.asking.total(paid, parties, charge if noisy else None, begun)
+                counts, answered, asked = result.counts, result.answered, True
                 if question.of_records and not noisy:
-                    self.asking.spend(charge, answered, labels=False)
+                    self.asking.spend(charge, answered)
             rule.keep(charge, slot.stage, question, counts, answered)
+        for sum_ in self.asking.journal.open_sums() if asked else []:
+            if sum_.charge == charge or (sum_.charge is None and question.answered_by(sum_)):
+                self.asking.journal.settle(sum_.setup)
         return answered
+
+    def waits(self, slot: Slot, names: Sequence[str]) -> bool:
+        """Whether a noisy sum about these names is paid for and was not opened yet."""
+        return any(sum_.charge is not None for sum_ in self._may_open(slot, names))
+
+    def _may_open(self, slot: Slot, names: Sequence[str]) -> list[OpenSum]:
+        """The sums about these names that were not opened yet; noisy ones where a charge pays for them."""
+        may_open = self.statement.may_open
+        about = [sum_ for sum_ in self.asking.journal.open_sums() if sum_.names == tuple(names)]
+        return [s for s in about if s.charge is None or may_open(slot, names, s.charge, s.setup.hex())]
 
 
 class WholeVector:

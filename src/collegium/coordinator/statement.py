@@ -128,6 +128,10 @@ class Statement:
         """The charge for these names under which nothing was released yet; None without."""
         return self._ledger.unspent(names, slot.laws, slot.purpose if self._labels(slot) else None)
 
+    def may_open(self, slot: Slot, names: Sequence[str], charge: int, sum_: str) -> bool:
+        """Whether this charge for these names pays for the sum of this name, and for no other one by now."""
+        return self._ledger.may_open(charge, sum_, names, slot.laws, slot.purpose if self._labels(slot) else None)
+
     def take_apart(self, purpose: str) -> None:
         """Do not charge a vector again that was charged elsewhere: it counts there, and not beside these labels."""
         if purpose in self._beside and not self._ledger.used(purpose, self._laws, self._beside):

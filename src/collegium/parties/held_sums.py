@@ -138,11 +138,11 @@ class HeldSums:
             )
 
     def settle(self, setups: Iterable[bytes]) -> None:
-        """Forget the secrets of sums that were opened: the coordinator's ledger shows it."""
+        """Forget the secrets of sums that were opened: the coordinator says that their results are kept."""
         with self._book.changing() as database:
-            for setup in setups:
-                self._forget(database, "setup = ?", setup)
-        self._book.erase()
+            forgotten = [self._forget(database, "state IS NOT NULL AND setup = ?", setup) for setup in setups]
+        if any(forgotten):
+            self._book.erase()
 
     def _make_room(self, database: sqlite3.Connection) -> None:
         """Forget the oldest rounds of which nothing left, and all that were kept for long enough."""
@@ -155,13 +155,14 @@ class HeldSums:
         for (row,) in waiting:
             self._forget(database, "rowid = ?", row)
 
-    def _forget(self, database: sqlite3.Connection, which: str, value: object) -> None:
-        """Leave of these rounds the name alone; it is never prepared again."""
-        database.execute(
+    def _forget(self, database: sqlite3.Connection, which: str, value: object) -> int:
+        """Leave of these rounds the name alone; it is never prepared again. Returns how many there were."""
+        changed = database.execute(
             f"UPDATE sums SET question = NULL, vector = NULL, noise = NULL, terms = NULL, left_before = NULL, "
             f"state = NULL WHERE {which}",
             (value,),
         )
+        return changed.rowcount
 
     def _find(self, which: str, *values: object) -> HeldSum | None:
         with self._book.changing() as database:

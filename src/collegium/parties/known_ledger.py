@@ -5,6 +5,7 @@ the digests of all entries since then: the party computes the hashes of the chai
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from collegium.errors import LedgerRefused
 from collegium.parties.answer_book import AnswerBook
@@ -34,7 +35,7 @@ class KnownLedger:
     def __call__(self, request: Request) -> LedgerHead:
         """Follow the entries that the coordinator shows. Raises LedgerRefused unless they follow the kept head."""
         assert isinstance(request.body, ShowLedger)
-        kept, asked = self.head(), request.fingerprint()
+        kept, asked = self.head(), replace(request, body=replace(request.body, settled=())).fingerprint()
         if self._book is not None and kept is not None and self._book.shown() == asked:
             return self._followed(str(kept))  # its reply was lost
         reached = Head.parse(request.body.after) if request.body.after else None

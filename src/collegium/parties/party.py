@@ -164,7 +164,7 @@ class Party:
             Describe: self._describe,
             HoldPool: self._take_pool,
             PoolChunk: self._take_pool,
-            ShowLedger: self._ledger,
+            ShowLedger: self._follow,
             Ask: self._put,
             ShowReleased: self._show,
         }
@@ -187,6 +187,12 @@ class Party:
                 return Reply(request.request_id, Failure.of(error))
             except Exception as error:
                 return Reply(request.request_id, _internal(self.name, request, error))
+
+    def _follow(self, request: Request) -> ReplyBody:
+        reply = self._ledger(request)
+        assert isinstance(request.body, ShowLedger)
+        self.rounds.settle(request.body.settled)
+        return reply
 
     def _answer(self, request: Request) -> ReplyBody:
         try:

@@ -37,15 +37,18 @@ class ShowLedger:
     ----------
     after : that entry as ``SEQ:HASH``; empty before the first.
     digests : SHA-256 of the line of each entry since then.
+    settled : the set-ups of sums that were opened and whose results are kept: nobody needs their secrets any more.
     """
 
     after: str
     digests: tuple[bytes, ...] = field(repr=False)
+    settled: tuple[bytes, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         require(len(self.after) <= 96, "a ledger's head is short")
         require(len(self.digests) <= limits.MAX_LEDGER_DIGESTS, "a ledger is shown in parts")
-        require(all(len(digest) == 32 for digest in self.digests), "a digest has 32 bytes")
+        require(len(self.settled) <= limits.MAX_SETTLED_SUMS, "settled sums are told in parts")
+        require(all(len(digest) == 32 for digest in (*self.digests, *self.settled)), "a digest has 32 bytes")
 
 
 @dataclass(frozen=True)

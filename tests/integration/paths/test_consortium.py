@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.paths import CLASSES, POOL, RECORDS, write_files
+from support.paths import CLASSES, POOL, write_files
 from support.ports import free_ports
 from support.processes import COMMAND_S, command, kill, killed_at_the_end, output_of, read_until, start_collegium
 from support.runs import paid
@@ -29,6 +29,8 @@ from collegium.coordinator.run.run_folder import read_run
 NAMES = ("one", "two", "three")
 EPSILON = 1.0
 """What `init` writes."""
+RECORDS = 1500
+"""So many, that noise does not give all labels to one class."""
 
 
 class Consortium:
@@ -36,7 +38,7 @@ class Consortium:
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.folder = folder
-        files = write_files(kind, folder)
+        files = write_files(kind, folder, RECORDS)
         self.records = {name: deal(files.private, number) for number, name in enumerate(NAMES)}
         self.label = "tree" if kind == "table" else None
         self.did("init", files.pool, "--classes", ",".join(CLASSES), "--parties", ",".join(NAMES))

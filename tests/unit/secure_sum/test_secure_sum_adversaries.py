@@ -141,7 +141,7 @@ def test_two_survivors_lists_never_both_gather_enough_signatures() -> None:
         index = made.setup.index[name]
         if index in lists[name]:
             signatures[index] = made.parties[name].handle(request).survivors_signed.signature
-    made.coordinator._signatures = signatures
+    made.coordinator.opening.signatures = signatures
     made.coordinator._answered = set(signatures)
     made.coordinator.close_phase()
     for name, request in copies(made).items():
@@ -193,9 +193,9 @@ def test_a_sample_that_the_coordinator_chooses_itself_is_refused() -> None:
     made = a_round()
     advance(made, Phase.UNMASK)
     honest = copies(made)["party-0000"].unmask
-    signatures = [made.coordinator._signatures[i] for i in range(6)]
+    signatures = [made.coordinator.opening.signatures[i] for i in range(6)]
     tree = HashTree(signatures)
-    drawn = sampled(made.coordinator._signed, honest.signers, tree.root, 6, made.setup.plan.majority)
+    drawn = sampled(made.coordinator.collected.signed, honest.signers, tree.root, 6, made.setup.plan.majority)
     others = [position for position in range(6) if position not in drawn]
     chosen = sorted([*others, *drawn[: len(drawn) - len(others)]])
 

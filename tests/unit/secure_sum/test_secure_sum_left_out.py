@@ -53,11 +53,17 @@ class LeavingOut(CoordinatorSum):
         else:
             super()._take_vector(index, message)
 
-    def _open_total(self) -> Any:
+    def _begin_opening(self, collected: Any) -> None:
+        super()._begin_opening(collected)
         if self.victim is not None:
-            self._sharers = np.array([one for one in self._sharers if one != self.victim])
-            self._survivors = [one for one in self._survivors if one != self.victim]
-        return super()._open_total()
+            honest = self.opening.result
+
+            def result() -> Any:
+                self.opening._sharers.remove(self.victim)
+                self.opening._survivors.remove(self.victim)
+                return honest()
+
+            self.opening.result = result
 
 
 class Consortium:

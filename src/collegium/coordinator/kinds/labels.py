@@ -9,10 +9,12 @@ of it.
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 
 import numpy as np
 
 from collegium.coordinator.asking import RunQuestion, exact_and_masked
+from collegium.coordinator.journal import OpenSum
 from collegium.coordinator.kind import RunKind
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.masked_sum import MaskedSum
@@ -21,7 +23,7 @@ from collegium.coordinator.selection.queries import content_of, study_of
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import BudgetExceeded, LabelConflict
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.question import PoolRange
+from collegium.protocol.question import PoolRange, Terms
 from collegium_accounting.mechanisms import NEXT_STAGE, IntArray, Stage
 from collegium_accounting.mechanisms.base import WHOLE_MECHANISM
 
@@ -77,7 +79,8 @@ class Labels:
         statement, pending, held = self._releases.statement, self.pending(queries), self._ledger.labels()
         if not statement.run_fits():
             return []
-        fresh = [query for query in pending if self._stage_of(query, held) == 0]
+        paid_for = {query for _, names in self._paid_sums(pending) for query in names}
+        fresh = [query for query in pending if self._stage_of(query, held) == 0 and query not in paid_for]
         paid = self._paid_prefix(fresh)
         left_out = set(fresh[paid + statement.room(len(fresh) - paid) :])
         return [query for query in pending if query not in left_out]
@@ -97,25 +100,27 @@ class Labels:
         """
         self.exact.clear()
         while asked := self.worth_asking(list(queries)):
-            parties = self._releases.asking.ready()
-            groups: dict[tuple[str, ...], list[str]] = {}
+            parties, begun = self._releases.asking.ready(), self._begun(asked)
+            groups: dict[tuple[tuple[str, ...], bytes], list[str]] = {}
             for query, together in zip(asked, self._releases.asking.together(asked, self._setup.vote_sum), strict=True):
-                groups.setdefault(together, []).append(query)
-            if not all(self._ask(kind, queries, group, parties) for group in groups.values()):
-                return False
+                groups.setdefault((together, begun[query].setup if query in begun else b""), []).append(query)
+            for group in groups.values():
+                if not self._ask(kind, queries, group, parties, begun.get(group[0])):
+                    return False
+            self._settle()
         return not self.pending(queries)
 
     def lost(self, queries: Sequence[str]) -> set[str]:
         """Those without a label whose one exact sum was begun and cannot be asked for any more.
 
-        Parties have joined or left since, another study began it, or on a sparse graph, on which parties open a sum in
-        one round alone, that round failed.
+        What opens it is lost, and parties have joined or left since, another study began it, or on a sparse graph, on
+        which parties open a sum in one round alone, that round failed.
         """
         if (masked := self._masked) is None:
             return set()
         pending = self.pending(queries)
-        begun = zip(pending, self._releases.asking.journal.begun(pending), strict=True)
-        known = [(query, sum_) for query, sum_ in begun if sum_ is not None]
+        begun, kept = zip(pending, self._releases.asking.journal.begun(pending), strict=True), self._begun(pending)
+        known = [(query, sum_) for query, sum_ in begun if sum_ is not None and query not in kept]
         return {
             query
             for query, sum_ in known
@@ -165,8 +170,18 @@ class Labels:
             self._ledger.release(charge, dict(zip(queries, outcomes.tolist(), strict=True)))
         return True
 
-    def _ask(self, kind: RunKind, queries: Mapping[str, int], asked: Sequence[str], parties: dict[str, int]) -> bool:
-        """Label inputs that are summed together; parties that fail are not asked again in this batch."""
+    def _ask(
+        self,
+        kind: RunKind,
+        queries: Mapping[str, int],
+        asked: Sequence[str],
+        parties: dict[str, int],
+        begun: OpenSum | None,
+    ) -> bool:
+        """Label inputs that are summed together; parties that fail are not asked again in this batch.
+
+        ``begun`` is their exact sum, where it waits to be opened.
+        """
 
         def question(names: Sequence[str], stage: str) -> RunQuestion:
             setup = self._setup
@@ -176,8 +191,11 @@ class Labels:
 
         per_stage = self._setup.mechanism.sum_per_stage
         if not per_stage:
-            result = self._releases.asking.total(question(asked, WHOLE_MECHANISM), parties)
-            self.exact |= dict(zip(asked, result.counts, strict=True))
+            put = question(asked, WHOLE_MECHANISM)
+            if begun is not None:
+                put = replace(put, names=begun.names, question=begun.question)
+            result = self._releases.asking.total(put, parties, begun=begun)
+            self.exact |= dict(zip(put.names, result.counts, strict=True))
         while pending := self.pending(asked):
             number, chunk = self._next_chunk(pending)
             if not chunk:
@@ -191,18 +209,46 @@ class Labels:
         return True
 
     def _next_chunk(self, pending: Sequence[str]) -> tuple[int, Sequence[str]]:
-        """Queries at one same stage: those under way first, then those paid for, then what the budget takes.
+        """Queries at one same stage: of a sum to be opened first, then those under way, those paid for, and others.
 
         A query enters only when the budget takes it through every stage, so that none is paid for halfway.
         """
         statement, held = self._releases.statement, self._ledger.labels()
         if not statement.run_fits():
             return 0, []
+        for number, names in self._paid_sums(pending):
+            return number, names
         stages = {query: self._stage_of(query, held) for query in pending}
         furthest = max(stages.values())
         if furthest > 0:
             return furthest, [query for query in pending if stages[query] == furthest]
         return 0, pending[: self._paid_prefix(pending) or statement.room(len(pending))]
+
+    def _begun(self, queries: Sequence[str]) -> dict[str, OpenSum]:
+        """The exact sums about these queries that wait to be opened, and are asked for in the same way now."""
+        setup, terms = self._setup, None
+        if not setup.mechanism.sum_per_stage:
+            terms = Terms.of(setup.mechanism, setup.vote_sum.mode)
+        open_sums = [one for one in self._releases.asking.journal.open_sums() if one.charge is None]
+        return {query: one for one in open_sums if one.question.terms == terms for query in {*queries} & {*one.names}}
+
+    def _paid_sums(self, pending: Sequence[str]) -> list[tuple[int, Sequence[str]]]:
+        """The noisy sums about pending queries that are paid for and wait to be opened, each with its stage."""
+        may_open, wanted = self._releases.statement.may_open, set(pending)
+        open_sums = [one for one in self._releases.asking.journal.open_sums() if wanted.issuperset(one.names)]
+        return [
+            (number, one.names)
+            for one in open_sums
+            for number, slot in enumerate(self._slots)
+            if one.charge is not None and may_open(slot, one.names, one.charge, one.setup.hex())
+        ]
+
+    def _settle(self) -> None:
+        """Settle the exact sums of which all labels are given."""
+        journal = self._releases.asking.journal
+        for sum_ in journal.open_sums():
+            if sum_.charge is None and not self.pending(sum_.names):
+                journal.settle(sum_.setup)
 
     @property
     def _masked(self) -> MaskedSum | None:

@@ -82,7 +82,7 @@ class RecordCounting(ABC):
         known = mechanism.parameters()
         noted: dict[str, Any] = {"sum_mode": self.sum.mode, "sigma": known["sigma"], "parts": known["parts"]}
         try:
-            if not releases.asking.journal.any_released(self._kept_as(mechanism)):
+            if not releases.asking.journal.any_released(self._kept_as(mechanism)) and not releases.waits(slot, [name]):
                 statement.pay(slot, [name])
             noted["paid"] = True
         except BudgetExceeded as error:
@@ -109,9 +109,9 @@ class RecordCounting(ABC):
         return Slot(self.part, stage, {unit: stage.law(counted_unit(self._config))}), name
 
     def _unspent(self, releases: Releases) -> bool:
-        """Whether a charge is left for these counts; without, there is none or they may have been seen."""
+        """Whether these counts are paid for and were not opened; without, there is no charge or they may be known."""
         slot, name = self._slot(self.mechanism(*self._parts_and_cells()))
-        return releases.statement.unspent(slot, [name]) is not None
+        return releases.statement.unspent(slot, [name]) is not None or releases.waits(slot, [name])
 
     def _attempt(self, releases: Releases, find: Callable[[], Mapping[str, Any]]) -> None:
         """Have ``find`` ask the parties, and note what it returns or why it failed."""

@@ -2,7 +2,8 @@
 
 A sum is taken in three steps, between which the caller writes down what must not be forgotten: `MaskedSum.begin` has
 the votes prepared and keys exchanged, `MaskedTotal.collect` has the masked votes sent, `MaskedTotal.open` opens their
-total. No number about records leaves a party before `collect`, and nobody can read one before `open`.
+total. No number about records leaves a party before `collect`, and nobody can read one before `open`. What was
+collected can be opened later, by another process: `MaskedSum.resume`.
 """
 
 import hashlib
@@ -26,6 +27,7 @@ from collegium.protocol.replies import Failure, Prepared, ReplyBody, SecureSumAn
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
+from collegium.protocol.secure_sum.opening import Collected
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +81,12 @@ class MaskedSum:
         total.advance_to(Phase.MASK)
         return total
 
+    def resume(self, round_: VoteRound, collected: Collected) -> "MaskedTotal":
+        """The round whose masked votes were ``collected`` before, to be opened."""
+        outcomes = dict.fromkeys(collected.parties, ANSWERED)
+        quorum = collected.setup.plan.quorum
+        return MaskedTotal(self, replace(round_, quorum=quorum), CoordinatorSum.resumed(collected), outcomes)
+
 
 @dataclass(frozen=True, eq=False)
 class MaskedTotal:
@@ -89,13 +97,14 @@ class MaskedTotal:
     coordinator: CoordinatorSum
     outcomes: dict[str, str]
 
-    def collect(self) -> tuple[str, ...]:
-        """Have the parties send their masked votes; returns whose are in the sum, sorted. Raises QuorumNotReached."""
+    def collect(self) -> Collected:
+        """Have the parties send their masked votes. Raises QuorumNotReached."""
         self.advance_to(Phase.SIGN)
-        survivors = tuple(sorted(self.coordinator.requests()))
-        self._leave_out(survivors)
+        collected = self.coordinator.collected
+        assert collected is not None  # all masked votes are there
+        self._leave_out(collected.parties)
         require_quorum(self.outcomes, self.round.quorum)
-        return survivors
+        return collected
 
     def open(self) -> RoundResult:
         """Open the sum of what was collected.

@@ -18,7 +18,7 @@ from collegium.coordinator.settings.run_config import PublicData
 from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState, canonical_bytes
 from collegium.errors import CannotServe, CollegiumError, PoolMismatch
-from collegium.limits import MAX_CHUNK_BYTES, MAX_LEDGER_DIGESTS
+from collegium.limits import MAX_CHUNK_BYTES, MAX_LEDGER_DIGESTS, MAX_SETTLED_SUMS
 from collegium.privacy.ledger.chain import Head, following
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import Witness
@@ -159,6 +159,7 @@ class Readiness:
     signing_keys : Ed25519 public key of every party, whose signatures under the ledger's head are kept beside it.
     voted : whether records may have voted in this study whose votes nobody but their party counts; None where no such
         records vote.
+    settled : the set-ups of secure sums whose results are kept, which parties are told; it may grow.
     """
 
     def __init__(
@@ -170,8 +171,9 @@ class Readiness:
         ledger: Ledger,
         signing_keys: Mapping[str, bytes] | None = None,
         voted: bool | None = None,
+        settled: Sequence[bytes] = (),
     ) -> None:
-        self._keys, self._voted = signing_keys or {}, voted
+        self._keys, self._voted, self._settled = signing_keys or {}, voted, settled
         self._parties, self._teacher, self._public, self._ledger = parties, teacher, public, ledger
         self._heads: dict[str, str] = {}  # the last entry that each party says it was shown; empty for none
         self.answered: list[str] = []
@@ -270,10 +272,13 @@ class Readiness:
             reached = Head.parse(head) if head else None
             digests = self._ledger.digests_after(reached, MAX_LEDGER_DIGESTS)
         except CollegiumError:
-            return ShowLedger(str(self._ledger.head()), ()), ""
+            return ShowLedger(str(self._ledger.head()), (), self._newest()), ""
         for digest in digests:
             reached = following(reached, digest)
-        return ShowLedger(head, tuple(digests)), str(reached)
+        return ShowLedger(head, tuple(digests), self._newest()), str(reached)
+
+    def _newest(self) -> tuple[bytes, ...]:
+        return tuple(self._settled[-MAX_SETTLED_SUMS:])
 
     def note_round(self, outcomes: Mapping[str, str]) -> None:
         """Note the outcomes of a round, by party; ``answered`` holds who answered the last one.

@@ -116,6 +116,8 @@ class Chain:
         """The labels that a charge still pays for, by charge; no charge that has paid for all of them."""
         self.untouched: dict[int, tuple[Terms, Charge]] = {}
         """Charges that name their queries and under which nothing was released, with their terms."""
+        self.opening: dict[int, tuple[Terms, Charge, str]] = {}
+        """Charges that were spent on a sum of this name, with their terms, until labels are released under them."""
         self.time_utc: datetime | None = None
         """When the last entry was made."""
         self.spending = Spending()
@@ -230,7 +232,12 @@ class Chain:
             raise LedgerCorrupt("it releases a label for a query that already has one")
         if not release.labels and release.charge not in self.untouched:
             raise LedgerCorrupt(f"it opens again what entry {release.charge} paid for")
-        self.untouched.pop(release.charge, None)
+        paid = self.untouched.pop(release.charge, None)
+        self.opening.pop(release.charge, None)
+        if release.sum:
+            if paid is None:
+                raise LedgerCorrupt(f"it opens another sum for what entry {release.charge} paid for")
+            self.opening[release.charge] = *paid, release.sum
         self.unreleased[release.charge] = left
         if not left:
             self.unreleased.pop(release.charge, None)

@@ -35,6 +35,7 @@ def taken(chain: Chain, owner: Ed25519PrivateKey) -> tuple[bytes, bytes]:
             "periods": [(line(terms), charged) for terms, charged in chain.periods],
             "unreleased": list(chain.unreleased.items()),
             "untouched": [(seq, line(terms), line(charge)) for seq, (terms, charge) in chain.untouched.items()],
+            "opening": [(seq, line(terms), line(charge), name) for seq, (terms, charge, name) in chain.opening.items()],
             "labels": chain.labels,
         }
     ).encode()
@@ -64,10 +65,11 @@ def recalled(state: bytes, signature: bytes, owner: Ed25519PrivateKey) -> Chain 
         for purpose, queries in charged.items():
             chain.spending.take(terms, purpose, queries)
     chain.unreleased = dict(held["unreleased"])
-    for seq, stated, paid in held["untouched"]:
-        terms, charge = read(stated), read(paid)
-        assert isinstance(terms, Terms) and isinstance(charge, Charge)
-        chain.untouched[seq] = terms, charge
+    for charges in ("untouched", "opening"):
+        for seq, stated, paid, *name in held[charges]:
+            terms, charge = read(stated), read(paid)
+            assert isinstance(terms, Terms) and isinstance(charge, Charge)
+            getattr(chain, charges)[seq] = (terms, charge, *name)
     chain.labels = held["labels"]
     return chain
 

@@ -16,7 +16,7 @@ from collegium_accounting.game.winner import RoundLaw
 from collegium_accounting.renyi import WIDE_ORDERS
 from collegium_accounting.units import Adjacency
 
-FORMAT = 4
+FORMAT = 5
 ABSTENTION = -1
 """What a ledger holds for a query that was charged and got no label (⊥)."""
 
@@ -110,10 +110,16 @@ class Release:
 
     Of what is no label, counts or class sums, one key says that it was released; see `released_key`. One without labels
     says that a sum which parties made noisy is opened; its labels follow under the same charge.
+
+    Parameters
+    ----------
+    sum : names the secure sum that is opened, in hexadecimal, where parties made it noisy: no other sum is opened under
+        this charge. Empty where the coordinator adds the noise.
     """
 
     charge: int
     labels: Mapping[str, int]
+    sum: str = ""
 
 
 _RELEASED = ":released"
@@ -184,7 +190,7 @@ def decode(body: bytes, settings: Settings | None) -> tuple[Content, str]:
         return terms, time_utc
     if kind == "release":
         labels = {query: _whole(label, at_least=ABSTENTION) for query, label in read["labels"].items()}
-        return Release(_whole(read["charge"], at_least=0), labels), time_utc
+        return Release(_whole(read["charge"], at_least=0), labels, str(read["sum"])), time_utc
     raise LedgerCorrupt(f"its kind {kind!r} is unknown; it was written by a newer version of collegium")
 
 

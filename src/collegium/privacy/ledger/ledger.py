@@ -316,16 +316,20 @@ class Ledger(LedgerReader):
             conflicts = sum(held[query] != label for query, label in asked.items())
             raise LabelConflict(f"{conflicts} queries already have another label, and keep it", held)
 
-    def spend(self, charge: int, *, for_labels: bool = False) -> None:
+    def spend(self, charge: int, *, for_labels: bool = False, on_sum: str = "") -> None:
         """Write down that what ``charge`` paid for is released now, before anybody sees it; durable when this returns.
 
         No file beside the ledger then decides whether it may be released again. ConfigurationError where it was.
-        With ``for_labels`` it is a noisy sum that decides labels, and they are released under the charge afterwards.
+
+        Parameters
+        ----------
+        for_labels : it is a noisy sum that decides labels, and they are released under the charge afterwards.
+        on_sum : the name of the noisy sum, in hexadecimal, that is opened under this charge and no other.
         """
         with self._writing() as chain:
             if charge not in chain.untouched:
                 raise ConfigurationError(f"what entry {charge} paid for was released before: start again to pay anew")
-            self._append(Release(charge, {} if for_labels else {released_key(charge): 0}))
+            self._append(Release(charge, {} if for_labels else {released_key(charge): 0}, on_sum))
 
     def _affordable(self, chain: Chain, terms: Terms, purpose: str, at_most: int) -> int:
         block = terms.blocks.get(purpose)

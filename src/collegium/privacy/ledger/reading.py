@@ -108,13 +108,20 @@ class LedgerReader:
 
         ``purpose`` : of the charge, where it matters.
         """
-        digest = queries_digest(names)
-        for seq, (terms, paid) in self.untouched().items():
-            if paid.queries_sha256 != digest or purpose not in (None, paid.purpose):
-                continue
-            if _alike(terms.blocks[paid.purpose].laws, laws):
-                return seq
-        return None
+        charges = self.untouched().items()
+        return next((seq for seq, paid in charges if _pays(*paid, queries_digest(names), laws, purpose)), None)
+
+    def may_open(self, charge: int, sum_: str, names: Sequence[str], laws: Laws, purpose: str | None = None) -> bool:
+        """Whether ``charge`` pays for the sum of this name: nothing was released under it, or it was spent on this sum.
+
+        ``names``, ``laws`` and ``purpose`` as for `unspent`.
+        """
+        with self._reading() as chain:
+            if charge in chain.opening:
+                terms, paid, opened = chain.opening[charge]
+                return opened == sum_ and _pays(terms, paid, queries_digest(names), laws, purpose)
+            paid_for = chain.untouched.get(charge)
+        return paid_for is not None and _pays(*paid_for, queries_digest(names), laws, purpose)
 
     def queries_charged(self) -> int:
         """Answers paid for so far, over all charges."""
@@ -206,6 +213,13 @@ class LedgerReader:
         except LedgerCorrupt:
             self._chain = Chain()
             raise
+
+
+def _pays(terms: Terms, paid: Charge, digest: str, laws: Laws, purpose: str | None) -> bool:
+    """Whether a charge is for the queries of this digest, by these laws."""
+    if paid.queries_sha256 != digest or purpose not in (None, paid.purpose):
+        return False
+    return _alike(terms.blocks[paid.purpose].laws, laws)
 
 
 def _alike(paid: Laws, asked: Laws) -> bool:

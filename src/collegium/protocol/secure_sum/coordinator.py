@@ -4,48 +4,25 @@ It never holds a single vector: masked vectors are added on arrival. A reply tha
 protocol is refused with a named error, and its sender counts as dropped out from then on.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from itertools import chain, combinations, islice
+from collections.abc import Iterable
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from collegium.protocol.secure_sum import keys, messages, shamir
+from collegium.protocol.secure_sum import keys, messages
 from collegium.protocol.secure_sum.errors import (
     MalformedMessage,
     ReplayedRound,
     SumAborted,
     TooFewSurvivors,
     UnexpectedParty,
-    WrongShare,
 )
 from collegium.protocol.secure_sum.hash_tree import HashTree
 from collegium.protocol.secure_sum.messages import Phase, phase_of
-from collegium.protocol.secure_sum.plan import holders_of, sampled
+from collegium.protocol.secure_sum.opening import Collected, Opening, SumResult, packed
+from collegium.protocol.secure_sum.plan import holders_of
 from collegium.protocol.secure_sum.setup import RingArray, SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 from collegium_accounting.units import IntArray
-
-MAX_CHOICES_OF_SHARES = 500
-"""So many choices of holders are tried for one secret."""
-
-
-@dataclass(frozen=True, eq=False)
-class SumResult:
-    """The total and whose vectors it holds.
-
-    Parameters
-    ----------
-    total : exact integer sum (with the parties' noise, if they add any), shape ``[length]``.
-    survivors : names of the parties whose vectors are in it.
-    """
-
-    total: IntArray
-    survivors: tuple[str, ...]
 
 
 class CoordinatorSum:
@@ -69,11 +46,25 @@ class CoordinatorSum:
         self._senders: dict[int, list[int]] = {}
         self._sum: RingArray = np.zeros(setup.length, dtype=setup.word)
         self._views: dict[int, bytes] = {}
-        self._survivors: list[int] = []
-        self._signatures: dict[int, bytes] = {}
-        self._opened: defaultdict[int, dict[int, bytes]] = defaultdict(dict)
-        self._liars: set[int] = set()
-        """Holders without whose shares a secret opens that does not open with them."""
+        self.collected: Collected | None = None
+        """What the opening needs, once all masked vectors are there; keep it, and `resumed` goes on from it."""
+        self._opening: Opening | None = None
+
+    @classmethod
+    def resumed(cls, collected: Collected) -> "CoordinatorSum":
+        """The same sum again, before survivors are asked to sign."""
+        self = cls(collected.setup)
+        self.phase, self.collected = Phase.SIGN, collected
+        self._begin_opening(collected)
+        self._asked = set(self.opening.survivors)
+        return self
+
+    @property
+    def opening(self) -> Opening:
+        """How the sum is opened; SumAborted before all masked vectors are there."""
+        if self._opening is None:
+            raise SumAborted("the masked vectors are not collected yet")
+        return self._opening
 
     def requests(self) -> dict[str, pb.SecureSumRequest]:
         """The current phase's request for every party that it concerns, answered or not."""
@@ -148,9 +139,9 @@ class CoordinatorSum:
         elif self.phase is Phase.MASK:
             self._prepare_sign_survivors(order)
         elif self.phase is Phase.SIGN:
-            self._prepare_unmask(order)
+            self._own_requests = self.opening.request_shares()
         else:
-            self._result = self._open_total()
+            self._result = self.opening.result()
         self.phase = Phase(self.phase + 1)
         self._asked, self._answered = self._answered, set()
 
@@ -162,12 +153,9 @@ class CoordinatorSum:
         elif self.phase is Phase.MASK:
             self._take_vector(index, reply.input_masked)
         elif self.phase is Phase.SIGN:
-            name = self.setup.names[index]
-            signature = reply.survivors_signed.signature
-            keys.verify(self.setup.roster[name], signature, self._signed, name, "the survivors' list")
-            self._signatures[index] = signature
+            self.opening.take_signature(index, reply.survivors_signed.signature)
         else:
-            self._take_opened(index, reply.unmasked)
+            self.opening.take_shares(index, reply.unmasked)
 
     def _take_advert(self, index: int, message: pb.KeysAdvertised) -> None:
         self._adverts[index] = messages.unpack_advert(message.advert, self.setup, index)
@@ -228,98 +216,22 @@ class CoordinatorSum:
         np.add(self._sum, vector, out=self._sum)
 
     def _prepare_sign_survivors(self, survivors: IntArray) -> None:
-        bitmap = messages.pack_set(survivors, self.setup.plan.parties)
-        self._survivors, self._survivors_bitmap = survivors.tolist(), bitmap
-        self._signed = keys.survivors_message(self._transcript, self._sharers_bitmap, bitmap)
-        self._own_requests.clear()
-        message = pb.SignSurvivors(survivors=bitmap)
-        self._shared_request = pb.SecureSumRequest(setup=self.setup.digest, sign_survivors=message)
-
-    def _prepare_unmask(self, signers: IntArray) -> None:
-        plan, survivors = self.setup.plan, set(self._survivors)
-        dropped = np.setdiff1d(self._sharers, np.array(self._survivors, dtype=np.int64))
-        signatures, bitmap = [self._signatures[i] for i in signers.tolist()], messages.pack_set(signers, plan.parties)
-        tree = HashTree(signatures)
-        shown = sampled(self._signed, bitmap, tree.root, len(signatures), plan.majority)
-        message = pb.Unmask(
-            survivors=self._survivors_bitmap,
-            dropped=messages.pack_set(dropped, plan.parties),
-            signers=bitmap,
-            root=tree.root,
-            signatures=b"".join(signatures[position] for position in shown),
-            proof=tree.proof(shown),
+        sharers = self._sharers.tolist()
+        self.collected = Collected(
+            self.setup,
+            self._sum,
+            self._transcript,
+            self._sharers_bitmap,
+            messages.pack_set(survivors, self.setup.plan.parties),
+            dict(self._views),
+            {i: self._seed_commitments[i] for i in sharers},
+            {i: self._adverts[i].mask_key for i in sharers},
+            {i: packed(self._senders[i]) for i in sharers},
+            {i: packed(self._holders[i]) for i in sharers},
         )
-        for i in signers.tolist():
-            message.view_signatures = b"".join(self._views[j] for j in self._senders[i] if j in survivors)
-            self._own_requests[i] = pb.SecureSumRequest(setup=self.setup.digest, unmask=message)
+        self._begin_opening(self.collected)
 
-    def _take_opened(self, index: int, message: pb.Unmasked) -> None:
-        owners = self._senders[index]
-        shares = messages.unpack_column(message.shares, len(owners), shamir.SHARE_BYTES, "opened shares")
-        for owner, opened in zip(owners, shares, strict=True):
-            self._opened[owner][index] = opened
-
-    def _short_of_shares(self) -> list[int]:
-        threshold = self.setup.plan.threshold
-        return [owner for owner in self._sharers.tolist() if len(self._opened[owner]) < threshold]
-
-    def _open_secret(self, owner: int, fits: Callable[[bytes], bool]) -> bytes | None:
-        """The secret of ``owner`` that ``fits`` what it committed to; None where its shares give no such secret.
-
-        Where the first shares do not, up to two holders at a time are left out, so that a few liars stop no round.
-        """
-        opened, threshold = self._opened[owner], self.setup.plan.threshold
-        trusted = [holder for holder in sorted(opened) if holder not in self._liars]
-        choices = chain.from_iterable(combinations(trusted, count) for count in range(3))
-        for left_out in islice(choices, MAX_CHOICES_OF_SHARES):
-            holders = tuple(holder for holder in trusted if holder not in left_out)[:threshold]
-            if len(holders) == threshold:
-                with suppress(WrongShare):
-                    secret = shamir.open_secret(holders, [opened[holder] for holder in holders])
-                    if fits(secret):
-                        self._liars.update(left_out)
-                        return secret
-        return None
-
-    def _open_total(self) -> SumResult:
-        setup, names = self.setup, self.setup.names
-        short = self._short_of_shares()
-        if short:
-            raise TooFewSurvivors(
-                f"the secret of {names[short[0]]} and {len(short) - 1} more cannot be recovered: "
-                f"fewer than {setup.plan.threshold} of their holders answered"
-            )
-        total, survivors = self._sum, set(self._survivors)
-        for owner in self._sharers.tolist():
-            if owner in survivors:
-                secret = self._open_secret(owner, partial(self._is_self_seed, owner))
-                if secret is None:
-                    raise WrongShare(f"the shares of {names[owner]}'s self seed do not open its commitment")
-                key = keys.derive_key(secret, keys.SELF_MASK, setup.digest, owner)
-                np.subtract(total, keys.mask(key, setup.length, setup.word), out=total)
-            else:
-                self._remove_pairwise_masks(owner, survivors)
-        return SumResult(setup.decode(total, len(survivors)), tuple(names[i] for i in self._survivors))
-
-    def _is_self_seed(self, owner: int, secret: bytes) -> bool:
-        committed = keys.commit(keys.SELF_SEED_COMMITMENT, self.setup.digest, owner, secret)
-        return committed == self._seed_commitments[owner]
-
-    def _is_mask_key(self, owner: int, secret: bytes) -> bool:
-        return keys.public_key(X25519PrivateKey.from_private_bytes(secret)) == self._adverts[owner].mask_key
-
-    def _remove_pairwise_masks(self, owner: int, survivors: set[int]) -> None:
-        """Take the masks that survivors share with a drop-out out of the sum."""
-        setup = self.setup
-        secret = self._open_secret(owner, partial(self._is_mask_key, owner))
-        if secret is None:
-            raise WrongShare(f"the shares of {setup.names[owner]}'s mask key do not open the key it advertised")
-        private = X25519PrivateKey.from_private_bytes(secret)
-        peers = (set(self._senders[owner]) | set(self._holders[owner].tolist())) & survivors
-        for peer in peers:
-            agreed = keys.agree(private, self._adverts[peer].mask_key)
-            low, high = min(owner, peer), max(owner, peer)
-            key = keys.derive_key(agreed, keys.PAIRWISE_MASK, self._transcript, low, high)
-            pair = keys.mask(key, setup.length, setup.word)
-            # The surviving peer added this mask if its index is the lower one.
-            (np.subtract if peer == low else np.add)(self._sum, pair, out=self._sum)
+    def _begin_opening(self, collected: Collected) -> None:
+        self._opening = Opening(collected)
+        self._own_requests.clear()
+        self._shared_request = self._opening.request_signatures()

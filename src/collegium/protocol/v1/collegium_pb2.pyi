@@ -176,12 +176,14 @@ class PoolState(_message.Message):
     def __init__(self, sha256: _Optional[str] = ..., received_bytes: _Optional[int] = ..., complete: _Optional[bool] = ...) -> None: ...
 
 class ShowLedgerRequest(_message.Message):
-    __slots__ = ("after", "digests")
+    __slots__ = ("after", "digests", "settled")
     AFTER_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
     after: str
     digests: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, after: _Optional[str] = ..., digests: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    settled: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, after: _Optional[str] = ..., digests: _Optional[_Iterable[bytes]] = ..., settled: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class LedgerHead(_message.Message):
     __slots__ = ("head", "signature")
