@@ -14,12 +14,13 @@ from sklearn.datasets import load_wine
 from sklearn.utils import shuffle
 
 import collegium as cg
+from collegium.coordinator.rounds.masked_sum import MaskedTotal
 from collegium.coordinator.rounds.readiness import FOLLOW_ATTEMPTS
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.open_run import OpenRun
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
-from collegium.errors import QuorumNotReached, ReleaseLost
+from collegium.errors import QuorumNotReached
 from collegium.models.kernel_student import NoisySums
 from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.privacy.ledger.entry import Charge
@@ -292,13 +293,50 @@ def test_nothing_is_released_while_parties_cannot_be_told_that_its_charge_is_spe
     with pytest.raises(QuorumNotReached, match="0 parties follow the ledger to its last entry, 4 are needed"):
         driven(tmp_path, parties, **told).label()
     cut_then = FOLLOW_ATTEMPTS
-    with pytest.raises(ReleaseLost, match=r"nothing was released under it; start again to pay anew \(0 part"):
+    with pytest.raises(QuorumNotReached, match=r"4 are needed; .*: their sum is kept; start again when they are back"):
         driven(tmp_path, parties, **told).label()
     assert len(charged(tmp_path, "")) == 1, "before it was spent it served again"
     assert not list(tmp_path.glob("released-*"))
     cut_then = FOLLOW_ATTEMPTS - 1
     labels = driven(tmp_path, parties, **told).label().labels
-    assert labels is not None and labels.answered == 40 and len(charged(tmp_path, "")) == 2
+    assert labels is not None and labels.answered == 40 and len(charged(tmp_path, "")) == 1
+
+
+def test_one_charge_opens_one_sum_whichever_files_the_operator_puts_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sums were collected under one charge, and each party keeps what opens either of them."""
+    parties = institutions(folder=tmp_path / "parties")
+    told: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}}
+    told["votes"] = {"mode": "masked+noised"}
+    spent, opened = Ledger.spend, MaskedTotal.open
+
+    def dies(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    own, kept = tmp_path / "own", tmp_path / "kept.safetensors"
+    monkeypatch.setattr(Ledger, "spend", dies)
+    with pytest.raises(KeyboardInterrupt):
+        driven(own, parties, **told).label()
+    (first,) = own.glob("open-sum-*")
+    first = first.rename(kept)
+    monkeypatch.setattr(Ledger, "spend", spent)
+    monkeypatch.setattr(MaskedTotal, "open", dies)
+    with pytest.raises(KeyboardInterrupt):
+        driven(own, parties, **told).label()
+    (second,) = own.glob("open-sum-*")
+    assert len(charged(own, "")) == 1, "the first sum was not opened: its charge served again"
+    setups = []
+
+    def opens(self: MaskedTotal) -> Any:
+        setups.append(self.coordinator.setup.digest.hex()[:32])
+        return opened(self)
+
+    monkeypatch.setattr(MaskedTotal, "open", opens)
+    shutil.copy(first, own / f"open-sum-{'0' * 32}.safetensors")
+    labels = driven(own, parties, **told).label().labels
+    assert labels is not None and labels.answered == 40 and len(charged(own, "")) == 1
+    assert setups == [second.stem.removeprefix("open-sum-")]
 
 
 @pytest.mark.slow

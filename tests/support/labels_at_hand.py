@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from collegium.coordinator.asking import RunQuestion
+from collegium.coordinator.journal import Journal
 from collegium.coordinator.kinds.labels import Labels
 from collegium.coordinator.noise import CoordinatorNoise
 from collegium.coordinator.release import Releases
@@ -23,8 +25,9 @@ Counts = Callable[[Sequence[str]], IntArray]
 class _Table:
     """In place of `Asking`."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.counts: Counts = lambda _: np.zeros((0, 2), dtype=np.int64)
+        self.journal = Journal(folder)
 
     def ready(self) -> dict[str, int]:
         return {"everybody": 1}
@@ -32,7 +35,9 @@ class _Table:
     def together(self, queries: Sequence[str], sums: Any) -> list[tuple[str, ...]]:
         return [()] * len(queries)
 
-    def total(self, question: RunQuestion, parties: Mapping[str, int], spend: int | None = None) -> Any:
+    def total(
+        self, question: RunQuestion, parties: Mapping[str, int], charge: int | None = None, begun: Any = None
+    ) -> Any:
         return SimpleNamespace(counts=self.counts(question.names), answered=tuple(parties))
 
 
@@ -42,7 +47,7 @@ class LabelsAtHand:
     def __init__(
         self, ledger: Ledger, mechanism: Mechanism, unit: Unit, noise: CoordinatorNoise, **stated: Any
     ) -> None:
-        self.statement, self._table = Statement(ledger, mechanism, unit, **stated), _Table()
+        self.statement, self._table = Statement(ledger, mechanism, unit, **stated), _Table(ledger.path.parent)
         setup: Any = SimpleNamespace(
             mechanism=mechanism,
             vote_sum=SimpleNamespace(mode="clear"),

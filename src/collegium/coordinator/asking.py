@@ -201,10 +201,10 @@ class Asking:
                 self._spend_on(begun, charge, labels=not question.of_records)
             return total.open()
         except QuorumNotReached as error:
-            file = self.journal.open_file(begun.setup).name
+            why, file = str(error).partition("; bring")[0], self.journal.open_file(begun.setup).name
             raise QuorumNotReached(
-                f"{str(error).partition('; bring')[0]}: their sum is kept; start again when they are back: it is opened "
-                f"then, and nothing is paid twice (where they never come back, remove {file}: it is then paid anew)",
+                f"{why}: their sum is kept; start again when they are back: it is opened then, and nothing is paid "
+                f"twice (where they never come back, remove {file}: it is then paid anew)",
                 error.outcomes,
             ) from error
         except ImpossibleTotal:

@@ -83,7 +83,8 @@ class MaskedSum:
 
     def resume(self, round_: VoteRound, collected: Collected) -> "MaskedTotal":
         """The round whose masked votes were ``collected`` before, to be opened."""
-        outcomes = dict.fromkeys(collected.parties, ANSWERED)
+        here = set(self.parties.names())
+        outcomes = {name: ANSWERED if name in here else "unreachable" for name in collected.parties}
         quorum = collected.setup.plan.quorum
         return MaskedTotal(self, replace(round_, quorum=quorum), CoordinatorSum.resumed(collected), outcomes)
 

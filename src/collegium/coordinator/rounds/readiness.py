@@ -283,12 +283,14 @@ class Readiness:
     def note_round(self, outcomes: Mapping[str, str]) -> None:
         """Note the outcomes of a round, by party; ``answered`` holds who answered the last one.
 
+        A sum that waited may hold the answers of parties that have left the roster since.
+
         A party that lost its connection must come back before it is asked again. A party that broke the protocol is
         not asked again. A party that was late stays ready for the next round.
         """
         self.answered = [party for party, outcome in outcomes.items() if outcome == ANSWERED]
         for party, outcome in outcomes.items():
-            if outcome not in (ANSWERED, "deadline"):
+            if outcome not in (ANSWERED, "deadline") and party in self.statuses:
                 self.statuses[party] = replace(self.statuses[party], outcome=outcome)
 
     def _describe(self, going: list[str], limit_s: float, on_answer: OnAnswer | None) -> list[str]:
