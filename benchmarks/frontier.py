@@ -58,6 +58,7 @@ from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.students import Student
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
+from collegium_accounting.mechanisms import Unit
 from collegium_accounting.mechanisms.class_sums import ONE, ClassSums, bound_squared
 from collegium_accounting.mechanisms.gnmax import GNMax
 from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
@@ -239,7 +240,7 @@ class Methods:
     def _sigma(self, epsilon: float, rounds: int) -> float:
         """The noise of each of so many sums, in contributions."""
         given = {"classes": self.classes, "rounds": rounds}
-        return float(ClassSums.within_budget(given, epsilon, DELTA, "record")["sigma"])
+        return float(ClassSums.within_budget(given, epsilon, DELTA)["sigma"])
 
     def _released(self, spec: KernelSpec, sums: NDArray[np.int64], sigma: float, seed: list[int]) -> NoisySums:
         noise = sigma * float(np.sqrt(bound_squared(self.classes)))
@@ -303,7 +304,7 @@ class Methods:
         """Logistic regression by noisy full-batch gradients, the best of a grid on the test labels."""
         x, test = self.features
         truth, best = self.split.test.labels(), (-1.0, np.zeros((0, self.classes)))
-        sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "record")["sigma"]
+        sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA)["sigma"]
         generator = np.random.default_rng(self.seed)
         for steps in STEPS:
             for rate in RATES:
@@ -333,7 +334,7 @@ class Methods:
         generator = np.random.default_rng(self.seed)
         parts = np.array_split(generator.permutation(len(self.split.private)), institutions)
         truth, best = self.split.test.labels(), (-1.0, np.zeros((0, self.classes)))
-        sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "record")["sigma"]
+        sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA)["sigma"]
         noise = sigma * (ROUNDS * LOCAL_STEPS) ** 0.5
         for rate in RATES:
             weights = np.zeros((self.features[0].shape[1], self.classes), dtype=np.float32)
@@ -446,7 +447,7 @@ def sigma_of(queries: int, epsilon: float, sampling_rate: float = 1.0) -> float:
 
     def charge(sigma: float) -> RenyiCurve:
         if sampling_rate == 1.0:
-            return GNMax(sigma).charge(WIDE_ORDERS, queries=queries)
+            return GNMax(sigma).stages[0].charge(WIDE_ORDERS, Unit()) * queries
         return sampled_gaussian_curve(2.0**0.5, sigma, sampling_rate, WIDE_ORDERS) * queries
 
     low, high = 0.1, 1e5

@@ -33,6 +33,7 @@ from collegium.protocol.requests import Ask
 from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import ROSTER, PreparedRun, find, prepare_run, read_settings
 from collegium.simulations.simulate import on_engine
+from collegium_accounting.mechanisms import AddedBy
 
 HOST = "localhost"
 COORDINATOR = "coordinator"
@@ -64,6 +65,10 @@ class MeasuredSum:
     @property
     def mode(self) -> str:
         return self._inner.mode
+
+    @property
+    def added(self) -> AddedBy:
+        return self._inner.added
 
     def sum_votes(self, round_: VoteRound) -> RoundResult:
         """See `VoteSum.sum_votes`."""

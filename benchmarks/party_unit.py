@@ -79,7 +79,7 @@ class Consortium:
 
     def class_sums(self, epsilon: float) -> Floats:
         """Scores of the test records by the default student."""
-        sigma, split = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "party")["sigma"], self.split
+        sigma, split = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA)["sigma"], self.split
         noise, own = (
             sigma * np.sqrt(bound_squared(self.classes)),
             self._again(ridge_for(sigma, len(split.pool), self.classes)),
@@ -96,7 +96,7 @@ class Consortium:
     def dp_fedavg(self, epsilon: float) -> Floats:
         """Scores by federated averaging under the same noise over all rounds, the best of a grid on the test labels."""
         codes, size = np.eye(self.classes, dtype=np.float32), self.test.shape[1] ** 0.5
-        sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA, "party")["sigma"] * ROUNDS**0.5
+        sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA)["sigma"] * ROUNDS**0.5
         generator, truth, best = np.random.default_rng(self.seed), self.split.test.labels(), (-1.0, self.test)
         for length in CLIPPING:
             for rate in RATES:

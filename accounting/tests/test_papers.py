@@ -10,6 +10,7 @@ import pytest
 from dp_accounting import rdp
 from scipy.special import logsumexp
 
+from collegium_accounting.analysis.account import account
 from collegium_accounting.divergences.independent import sampled_gaussian_curve, theorem_2
 from collegium_accounting.divergences.papers import lemma_4_log_q, theorem_3, theorem_6
 from collegium_accounting.errors import UnsupportedAccounting
@@ -114,9 +115,7 @@ def test_the_continuous_value_is_no_bound_for_discrete_noise_at_fractional_order
 def test_data_dependent_accounting_under_sampling_is_refused():
     mechanism = create("knn", k=300, classes=10, threshold=180, sigma1=75, sigma2=25, sampling_rate=0.15)
     with pytest.raises(UnsupportedAccounting, match="sampling"):
-        mechanism.exact_loss(np.array([[3, 1]]), (2.0,), Adjacency.REPLACE, True)
-    with pytest.raises(UnsupportedAccounting, match="sampling"):
-        mechanism.paper_bound(np.array([[3, 1]]), (2.0,), Unit())
+        account(mechanism, votes=[[3, 1]])
 
 
 @pytest.mark.parametrize("scale", (2.0, 20.0))

@@ -207,7 +207,8 @@ class Consortium:
         self.kept.members.change(lambda members: (members.with_code(name, code, utc_now(), 1), None))
         fingerprint = load_authority(self.kept.authority).fingerprint
         settings, data = self.config.consortium, str(home / "records.csv")
-        done = enrol(settings.enrolment, name, code, fingerprint, home, data=data, label="y")
+        own, address = settings.parties, settings.enrolment
+        done = enrol(address, name, code, fingerprint, home, parties=own, data=data, label="y", one_row_each=True)
         self.proxy[name], port = self.proxies.open(self._port)
         text = done.party_file.read_text(encoding="utf-8")
         done.party_file.write_text(text.replace(settings.address, f"localhost:{port}"), encoding="utf-8")

@@ -9,24 +9,23 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import numpy as np
-
-from collegium_accounting.mechanisms.base import Mechanism, Noise, Stage, SumMode
-from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
+from collegium_accounting.mechanisms.gaussian_stage import GaussianLabels
+from collegium_accounting.mechanisms.labels import LabelStage
+from collegium_accounting.mechanisms.multilabel_knn import LabelsOn
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
-from collegium_accounting.multilabel import MAX_LABELS, RESOLUTION, numbers_of
-from collegium_accounting.units import Adjacency, IntArray, Unit, checked_counts
+from collegium_accounting.mechanisms.votes import VoteMechanism
+from collegium_accounting.multilabel import MAX_LABELS, RESOLUTION
+from collegium_accounting.units import Adjacency, Unit
 
 
 @register
 @dataclass(frozen=True)
-class MultiLabel(Mechanism):
+class MultiLabel(VoteMechanism):
     """Per label: is the sum of clipped votes + N(0, σ²) at least half the voters? Only the ones are noised."""
 
     name: ClassVar[str] = "multilabel"
     source: ClassVar[str] = "Zhu et al., CVPR 2020, τ-approximation: ατ/σ² when the ones vector alone is noised"
-    sum_modes: ClassVar[tuple[SumMode, ...]] = ()
     several_labels: ClassVar[bool] = True
     no_audit_because: ClassVar[str] = "an audit moves whole votes between classes, and its votes come in parts"
 
@@ -35,16 +34,15 @@ class MultiLabel(Mechanism):
     voters: Annotated[int, Parameter("public number of teachers")]
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        return (ClippedRelease("release", self.sigma, self.tau, self.voters),)
+    def stages(self) -> tuple[LabelStage, ...]:
+        return (ClippedRelease("release", self.sigma, LabelsOn(self.voters / 2.0), self.tau),)
 
 
 @dataclass(frozen=True)
-class ClippedRelease(GaussianStage):
+class ClippedRelease(GaussianLabels):
     """Release one bit per label from the noisy sums of clipped votes."""
 
     tau: float
-    voters: int
 
     def moved(self, unit: Unit) -> float:
         """Entries lie in [0, 1], so L2² ≤ L1: 2τ for a teacher whose votes change, τ for one that comes or goes."""
@@ -56,9 +54,3 @@ class ClippedRelease(GaussianStage):
     @property
     def parts_of_a_vote(self) -> int:
         return RESOLUTION
-
-    def run(self, counts: IntArray, noise: Noise) -> IntArray:
-        """The number of each query's labels (`multilabel.numbers_of`), from sums ``[queries, labels]`` in parts."""
-        sums = checked_counts(counts)
-        noisy = sums + noise.gaussian(self.sigma * RESOLUTION, sums.shape)
-        return numbers_of(np.asarray(2 * noisy >= self.voters * RESOLUTION))

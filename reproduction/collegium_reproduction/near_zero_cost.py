@@ -18,16 +18,18 @@ from numpy.typing import ArrayLike
 
 from collegium.errors import ConfigurationError
 from collegium_accounting.divergences.independent import theorem_2
-from collegium_accounting.mechanisms.base import Mechanism, Noise, Stage
+from collegium_accounting.mechanisms.base import Noise
+from collegium_accounting.mechanisms.labels import LabelStage
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
+from collegium_accounting.mechanisms.votes import VoteMechanism
 from collegium_accounting.renyi import Conversion, RenyiCurve, check_orders, gaussian_curve
 from collegium_accounting.units import IntArray, Unit, checked_counts, winners
 
 
 @register
 @dataclass(frozen=True)
-class NearZeroCost(Mechanism):
+class NearZeroCost(VoteMechanism):
     """Argmax of the counts, the largest raised by ``constant``, + Laplace(1/γ) or N(0, σ²): give one of the two.
 
     ``accept_no_privacy`` must be True: whoever runs this states to know that it protects nobody.
@@ -57,7 +59,7 @@ class NearZeroCost(Mechanism):
         return {**given, "accept_no_privacy": True}
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[LabelStage, ...]:
         return (BoostedRelease("release", self.constant, self.gamma, self.sigma),)
 
     def other_figures(
@@ -88,10 +90,9 @@ class NearZeroCost(Mechanism):
 
 
 @dataclass(frozen=True)
-class BoostedRelease(Stage):
+class BoostedRelease(LabelStage):
     """Release the noisy argmax after raising the largest count."""
 
-    name: str
     constant: float
     gamma: float | None
     sigma: float | None

@@ -15,9 +15,11 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from collegium.errors import ConfigurationError
-from collegium_accounting.mechanisms.base import ABSTAIN, Mechanism, Noise, Stage
+from collegium_accounting.mechanisms.base import Noise
+from collegium_accounting.mechanisms.labels import ABSTAIN, LabelStage
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
+from collegium_accounting.mechanisms.votes import VoteMechanism
 from collegium_accounting.renyi import RenyiCurve, discrete_laplace_curve, laplace_curve
 from collegium_accounting.units import IntArray, Unit, checked_counts, winners
 from collegium_reproduction.loss_distributions import loss_of, pure_loss
@@ -25,7 +27,7 @@ from collegium_reproduction.loss_distributions import loss_of, pure_loss
 
 @register
 @dataclass(frozen=True)
-class ProposeTestRelease(Mechanism):
+class ProposeTestRelease(VoteMechanism):
     """Release the argmax without noise if it is far enough from changing, decided with noise; else abstain."""
 
     name: ClassVar[str] = "ptr"
@@ -45,15 +47,14 @@ class ProposeTestRelease(Mechanism):
         return {"delta": delta / (2 * max(queries, 1)), **given}
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[LabelStage, ...]:
         return (StableRelease("release", self.epsilon, self.delta),)
 
 
 @dataclass(frozen=True)
-class StableRelease(Stage):
+class StableRelease(LabelStage):
     """The test and, if it passes, the argmax."""
 
-    name: str
     epsilon: float
     delta: float
 

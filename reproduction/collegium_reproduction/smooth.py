@@ -28,6 +28,7 @@ import numpy as np
 
 from collegium.errors import ConfigurationError, DataError, UnsupportedAccounting
 from collegium_accounting.mechanisms.base import Mechanism
+from collegium_accounting.mechanisms.labels import LabelMechanism
 from collegium_accounting.renyi import Conversion, FloatArray, RenyiCurve, check_orders
 from collegium_accounting.units import IntArray, Unit
 from collegium_reproduction.gap_envelope import gap_envelope, gaps_of
@@ -179,8 +180,9 @@ def publishable_epsilon(
             "--publish is proven for one vote that moves, under replace adjacency: it knows no ε of a party with "
             "several teachers and none under add-remove; publish the data-independent ε"
         )
-    law = mechanism.noise_law(discrete=True)
-    if law is None or not law.discrete or mechanism.screen_law(discrete=True) is not None:
+    law = mechanism.noise_law(discrete=True) if isinstance(mechanism, LabelMechanism) else None
+    screened = isinstance(mechanism, LabelMechanism) and mechanism.screen_law(discrete=True) is not None
+    if law is None or not law.discrete or screened:
         raise UnsupportedAccounting(
             f"--publish knows mechanisms that release one noisy argmax under Laplace or Gaussian noise, "
             f"not {mechanism.name}; publish the data-independent ε"

@@ -17,7 +17,7 @@ from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import load_or_create_key, simulated_key
 from collegium.simulations.cohort import PreparedRun
 from collegium_accounting.analysis.epsilons import SecretEpsilons, secret_epsilons
-from collegium_accounting.mechanisms import IntArray, Mechanism
+from collegium_accounting.mechanisms import IntArray, VoteMechanism
 
 
 def teacher_votes(run: PreparedRun, x: NDArray[Any]) -> IntArray:
@@ -59,12 +59,12 @@ class VoteFigures:
     """Of answering all of them with discrete noise."""
 
 
-def vote_figures(votes: IntArray, truth: IntArray, mechanism: Mechanism, delta: float) -> VoteFigures:
+def vote_figures(votes: IntArray, truth: IntArray, mechanism: VoteMechanism, delta: float) -> VoteFigures:
     """Figures of ``votes``, shape ``[queries, classes]``, given the queries' true classes, shape ``[queries]``."""
     ordered, teachers = np.sort(votes, axis=1), votes.sum(axis=1)
     return VoteFigures(
         teacher_accuracy=float((votes[np.arange(len(truth)), truth] / teachers).mean()),
         plurality_accuracy=float((votes.argmax(axis=1) == truth).mean()),
         gap=float(((ordered[:, -1] - ordered[:, -2]) / teachers).mean()),
-        epsilons=secret_epsilons(mechanism, votes, delta, noise=("discrete",)),
+        epsilons=secret_epsilons(mechanism, votes, delta, unit=mechanism.unit(), noise=("discrete",)),
     )

@@ -49,10 +49,10 @@ class IdentityError(CollegiumError):
 
 
 class UnnamedParties(IdentityError):
-    """The coordinator's roster has parties that this institution did not name; it is summed with nobody else."""
+    """The coordinator's roster has parties that this institution did not name, or other keys of those that it named."""
 
     code = "unnamed-parties"
-    text: ClassVar[str] = "the institution's party.toml does not name under parties: "
+    text: ClassVar[str] = "the institution names no such party in its party.toml, or knows another key of it: "
     """How the message begins; the names follow, between commas."""
 
 

@@ -14,7 +14,7 @@ from collegium.settings import Frozen, nearest
 SETTINGS = {
     "consortium": "collegium.coordinator.settings.consortium:ConsortiumConfig",
     "study": "collegium.coordinator.settings.consortium:ConsortiumConfig",
-    "party": "collegium.parties.cli:PartyConfig",
+    "party": "collegium.parties.config:PartyConfig",
     "policy": "collegium.parties.policy:PolicyConfig",
     "simulation": "collegium.simulations.config:SimulationConfig",
 }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from adversaries.test_coordinator_that_repeats import TASK, X
-from adversaries.test_indistinguishable import RECORDS, everything_said, parameters_of
+from adversaries.test_indistinguishable import PLAN, RECORDS, everything_said, parameters_of
 from collegium_reproduction.nearest.question import CountNearest
 from support.liar_networks import ODD, in_company, infinite_weights, odd, of_rounding, ordinary
 from support.nearest import AGREED
@@ -62,9 +62,9 @@ def odd_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 def terms(name: str, **changes: float) -> Terms:
     kind = mechanism_named(name)
     described = Terms(name, parameters_of(kind) | changes).described()
-    stage = described.stages[-1].name if described.sum_per_stage else ""
-    mode = "masked+noised" if name.startswith("noised") else "masked"
-    return Terms(name, described.parameters(), described.adjacencies[0].value, mode, stage)
+    mode, honest = ("masked", 0) if "masked" in kind.sum_modes else ("masked+noised", PLAN.honest_survivors)
+    stage = described.stages[-1].name if honest or name == "knn" else ""
+    return Terms(name, described.parameters(), described.adjacencies[0].value, mode, stage, honest)
 
 
 def every_question(network: bytes, folder: Path) -> Callable[[ArraySpec], list[RequestBody | Question]]:
@@ -78,10 +78,10 @@ def every_question(network: bytes, folder: Path) -> Callable[[ArraySpec], list[R
         inputs, edges = PoolRange(pool.sha256, (3,)), np.array([[10**6, 10**8]], dtype=np.int64)
         students = (path.read_bytes(), network)
         cells = CoverageSpec(features, (0, 1), (0, 1), (1, 10**9))
-        counted = terms("noised-record-counts", cells=cells.cells)
-        measured = terms("noised-record-counts", parts=2.0, cells=2.0 * Layout(2).length)
+        counted = terms("record-counts", cells=cells.cells)
+        measured = terms("record-counts", parts=2.0, cells=2.0 * Layout(2).length)
         around = terms("individual-knn")
-        sums = terms("noised-class-sums")
+        sums = terms("class-sums")
         return [
             CountNearest(terms("knn"), "ledger", features, inputs, 2, edges),
             CastNeighbours(around, "ledger", features, PoolRange(pool.sha256, (4,)), 2, (10**8,), "flat"),

@@ -30,7 +30,7 @@ from collegium.privacy.ledger.spending import Spending
 from collegium.privacy.ledger.verifier import verify
 from collegium_accounting.game.laws import Law, block_epsilon
 from collegium_accounting.game.winner import RoundLaw, winner_profile
-from collegium_accounting.mechanisms import create
+from collegium_accounting.mechanisms import COORDINATOR, create
 
 DELTA = 1e-5
 
@@ -79,7 +79,7 @@ class Operator(RuleBasedStateMachine):
         votes = {"record": 1, "party": config.teachers.per_party}
         units = {name: mechanism.unit(number) for name, number in votes.items()}
         try:
-            ledger = open_ledger(config, mechanism, self.path, None)
+            ledger = open_ledger(config, mechanism, COORDINATOR, self.path, None)
         except ConfigurationError:
             return
         with ledger:

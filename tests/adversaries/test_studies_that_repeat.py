@@ -23,8 +23,8 @@ from collegium.parties.answer_book import FILE
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.settings import validate_config
-from collegium_accounting.game.laws import block_epsilon
-from collegium_accounting.mechanisms import Adjacency, Unit, create
+from collegium_accounting.game.laws import block_epsilon, together
+from collegium_accounting.mechanisms import AddedBy, Adjacency, Unit, create
 
 X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
 TASK = cg.task_of(X[:40], classes=["a", "b", "c"])
@@ -77,8 +77,8 @@ def serve(tmp_path: Path) -> Serve:
 def test_a_second_study_of_the_same_neighbours_is_answered_and_charged_afresh(serve: Serve, tmp_path: Path) -> None:
     """It had other noise on the counts of the first, which no record paid for and the ledger did not charge."""
     mode = "masked+noised"
-    mechanism = create(WITHIN["name"], **WITHIN["parameters"]).noised_by_parties(2)
-    law = mechanism.stages[0].law(mechanism.unit(1), len(TASK.classes))
+    mechanism = create(WITHIN["name"], **WITHIN["parameters"])
+    law = mechanism.summed(AddedBy(2))[0].law(mechanism.unit(1), len(TASK.classes))
     for number, study in enumerate(("one", "two"), start=1):
         assert serve(study, WITHIN, mode).labels.answered == 6
         with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
@@ -146,7 +146,7 @@ def test_a_study_that_was_killed_asks_for_the_same_exact_sums_again_at_no_cost(
         patched.setattr(Labels, "keep", dies)
         serve("one", VOTED, mode)
     assert serve("one", VOTED, mode).labels.answered == 6
-    law = mechanism.answer_law(Unit(1, Adjacency.ADD_REMOVE), "")
+    law = together(stage.law(Unit(1, Adjacency.ADD_REMOVE)) for stage in mechanism.stages)
     with Ledger.read(tmp_path / "parties" / "c-0" / FILE, chain="party") as own:
         assert own.queries_charged() == 6
         assert own.epsilon() == pytest.approx(block_epsilon({law: 6}, 1e-5), rel=1e-9)

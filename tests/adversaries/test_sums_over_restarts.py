@@ -64,12 +64,12 @@ class Consortium:
     def votes(self, mode: str, round_id: str = "round-1") -> Ask:
         terms = Terms("gnmax", {"sigma": 40.0}, sum_mode=mode)
         if mode == "masked+noised":
-            parameters = {"sigma": 40.0, "honest_survivors": PLAN.honest_survivors}
-            terms = Terms("noised-gnmax", parameters, sum_mode=mode, stage="noised release")
+            honest = PLAN.honest_survivors
+            terms = Terms("gnmax", {"sigma": 40.0}, sum_mode=mode, stage="release", honest_survivors=honest)
         return Ask(round_id, CastVotes(terms, "ledger", LINEAR, self.inputs, 2))
 
     def sum_of(self, request: Ask) -> CoordinatorSum:
-        share = request.question.terms.share()
+        share = request.question.share
         reach = 0 if share is None else share.reach(len(NAMES), 2 * QUERIES)
         setup = SumSetup("ours", request.round_id, ROSTER, 2 * QUERIES, 0, request.question.high, PLAN, reach)
         return CoordinatorSum(setup)

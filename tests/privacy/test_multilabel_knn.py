@@ -164,8 +164,8 @@ def test_a_swap_of_clipped_votes_reaches_the_bound_but_for_rounding() -> None:
 def test_both_sides_charge_the_sampled_gaussian_of_that_sensitivity() -> None:
     mechanism = create("multilabel-knn", k=30, labels=LABELS, tau=2.0, sigma=9.0, sampling_rate=0.3)
     exact = sampled_gaussian_curve(swap_l2(2.0, LABELS), 9.0, 0.3, WIDE_ORDERS).values
-    np.testing.assert_allclose(mechanism.charge(WIDE_ORDERS).values, exact)
-    own = getattr(mechanism.answer_law(mechanism.unit(), "release"), "values", None)
+    np.testing.assert_allclose(mechanism.stages[0].charge(WIDE_ORDERS, mechanism.unit()).values, exact)
+    own = getattr(mechanism.stages[0].law(mechanism.unit()), "values", None)
     np.testing.assert_allclose(own, exact, rtol=1e-12)
 
 

@@ -112,7 +112,8 @@ class Fortress:
     def enrol(self, name: str) -> None:
         served = self.folder / "consortium"
         address, code = self.config.consortium.enrolment, code_for(served, name)
-        enrol(address, name, code, fingerprint_of(served), self.folder / name)
+        named = () if (self.folder / name).exists() else self.config.consortium.parties
+        enrol(address, name, code, fingerprint_of(served), self.folder / name, parties=named)
 
     def credentials(self, name: str) -> Credentials:
         return Credentials.load(self.folder / name / "credentials", "party")

@@ -9,7 +9,7 @@ import numpy as np
 
 from collegium.data.task import Task
 from collegium.data.values import PoolState
-from collegium.parties.cli import PartyConfig
+from collegium.parties.config import PartyConfig
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.session import PartySession
 from collegium.protocol.identities import Credentials

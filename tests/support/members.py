@@ -13,7 +13,7 @@ from collegium.coordinator.membership.members import MembersFile
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.data import DataSource, PoolStore, load
 from collegium.data.task import Task
-from collegium.parties.cli import PartyConfig, known_roster, membership_of
+from collegium.parties.config import PartyConfig, known_roster, membership_of
 from collegium.parties.enrolment import enrol
 from collegium.parties.known_roster import KnownRoster
 from collegium.parties.party import Party, unrestricted
@@ -67,7 +67,7 @@ def join(
     ``stays`` is that of `PartySession`; ``policy`` and ``random_bytes``, the source of a secure sum, are those
     of `Party` and `Membership`.
     """
-    done = enrol(config.consortium.enrolment, name, code, fingerprint, folder)
+    done = enrol(config.consortium.enrolment, name, code, fingerprint, folder, parties=config.consortium.parties)
     party = PartyConfig.read(done.party_file)
     known = known_roster(party, done.credentials)
     assert known is not None

@@ -77,12 +77,9 @@ class Clinic:
     ) -> CastNeighbours:
         """A question; ``sigma`` is the noise on an entry of the sum, in units of a weight."""
         parameters = {"sigma": sigma / levels, "participations": participations, "levels": levels}
-        stage = ""
-        if mode == "masked+noised":
-            mechanism, stage = "noised-individual-knn", "noised release"
-            parameters["honest_survivors"] = 1
+        stage, honest = ("release", 1) if mode == "masked+noised" else ("", 0)
         return CastNeighbours(
-            Terms(mechanism, parameters, adjacency, mode, stage),
+            Terms(mechanism, parameters, adjacency, mode, stage, honest),
             ledger_id,
             features or Features("raw"),
             PoolRange(self.pool.sha256, positions),

@@ -44,13 +44,10 @@ class Consortium:
     roster: dict[str, bytes]
 
     def request(self, mode: str, *, sigma: float = 5.0, per_party: bool = False, **fields: Any) -> SumClasses:
-        mechanism: Any = ClassSums(sigma, 3)
-        stage = ""
-        if mode == "masked+noised":
-            mechanism = mechanism.noised_by_parties(self.plan.honest_survivors)
-            stage = mechanism.stages[0].name
+        stage, honest = ("sums", self.plan.honest_survivors) if mode == "masked+noised" else ("", 0)
+        terms = Terms.of(ClassSums(sigma, 3), mode, stage, honest)
         asked = {"ledger_id": "ledger", "kernel": SPEC, "pool_sha256": self.pool_sha256}
-        return SumClasses(**({"terms": Terms.of(mechanism, mode, stage), "per_party": per_party} | asked | fields))
+        return SumClasses(**({"terms": terms, "per_party": per_party} | asked | fields))
 
     @property
     def plan(self) -> Any:

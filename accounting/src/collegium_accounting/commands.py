@@ -18,7 +18,7 @@ from collegium_accounting.analysis.epsilons import Bound, planned_charges
 from collegium_accounting.analysis.vote_files import read_votes
 from collegium_accounting.errors import ConfigurationError, MissingExtra
 from collegium_accounting.mechanism_options import mechanism_options, with_mechanism_options
-from collegium_accounting.mechanisms import Adjacency, Noise, SeededNoise, SystemNoise, create, mechanism_named
+from collegium_accounting.mechanisms import AddedBy, Adjacency, Noise, SeededNoise, SystemNoise, create, mechanism_named
 from collegium_accounting.mechanisms.parameters import fields_of
 from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, check_orders
 
@@ -56,6 +56,10 @@ def account(
         Adjacency | None,
         typer.Option(help="Neighbours: one vote moves, or one comes or goes; by default the mechanism's own."),
     ] = None,
+    honest_survivors: Annotated[
+        int,
+        typer.Option(min=0, help="Where parties add the noise: honest ones in any sum at least."),
+    ] = 0,
     bound: Annotated[Bound, typer.Option(help="The exact accountant, or published bounds.")] = "exact",
     classes: Annotated[int | None, typer.Option(help="The number of classes; two cost less.")] = None,
     loss_distribution: Annotated[
@@ -74,10 +78,10 @@ def account(
     if classes is not None and "classes" in fields_of(mechanism_named(mechanism)):
         given["classes"] = classes
     count = _queries(queries, screened, None if counts is None else counts.shape[0])
-    kind = mechanism_named(mechanism)
+    kind, added = mechanism_named(mechanism), AddedBy(honest_survivors)
     described = create(mechanism, **kind.completed(given, delta=delta, queries=count or 0))
     if count is None and described.charged_once:
-        count = described.charged_queries(_ANY_NUMBER)
+        count = described.charged_queries(_ANY_NUMBER, added)
     if count is None:
         raise ConfigurationError("say what to account for: --votes FILE, --queries N, or --screened M --answered N")
     if publish is not None and counts is None:
@@ -91,6 +95,7 @@ def account(
         unit=unit,
         teachers_per_party=teachers_per_party,
         adjacency=adjacency,
+        added=added,
         bound=bound,
         classes=classes,
         orders=_orders(orders),
@@ -102,7 +107,7 @@ def account(
         published = smooth.publishable_epsilon(described, counts, publish, delta, conversion, report.unit)
     if loss_distribution:
         losses = _reproduction("--loss-distribution", "loss_distributions")
-        charges = planned_charges(described, report.unit, report.queries, answered)
+        charges = planned_charges(described, report.unit, report.queries, answered, added)
         by_loss = losses.loss_distribution_epsilon(charges, delta)
         if losses.too_large(charges, delta):
             why = f"no loss distribution is computed where the published bound is above ε = {losses.LARGEST:g}"

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from collegium_accounting.mechanisms.base import ABSTAIN, Mechanism, Noise, Stage
-from collegium_accounting.mechanisms.gnmax import GaussianRelease
+from collegium_accounting.mechanisms.gnmax import GaussianVotes
+from collegium_accounting.mechanisms.labels import ABSTAIN, ArgMax, LabelStage
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
+from collegium_accounting.mechanisms.votes import VoteMechanism
 from collegium_accounting.units import IntArray
 
 
 @register
 @dataclass(frozen=True)
-class UnlessUnsure(Mechanism):
+class GNMaxUnlessUnsure(VoteMechanism):
     """Argmax of the counts + N(0, σ²), and no label where that is the last class."""
 
     name: ClassVar[str] = "gnmax-unless-unsure"
@@ -26,8 +28,8 @@ class UnlessUnsure(Mechanism):
     sigma: Annotated[float, Parameter("standard deviation of the Gaussian noise on each count", "votes")]
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        return (ReleaseUnlessUnsure("release", self.sigma),)
+    def stages(self) -> tuple[LabelStage, ...]:
+        return (GaussianVotes("release", self.sigma, UnlessUnsure()),)
 
     @classmethod
     def plans(cls, noise_votes: float, teachers: int) -> Iterable[Self]:
@@ -35,9 +37,9 @@ class UnlessUnsure(Mechanism):
 
 
 @dataclass(frozen=True)
-class ReleaseUnlessUnsure(GaussianRelease):
-    """The noisy argmax, or no label. It costs what the noisy argmax costs."""
+class UnlessUnsure(ArgMax):
+    """The class whose noisy count is largest, or no label. It costs what the noisy argmax costs."""
 
-    def run(self, counts: IntArray, noise: Noise) -> IntArray:
-        labels = super().run(counts, noise)
-        return np.where(labels == counts.shape[1] - 1, ABSTAIN, labels)
+    def read(self, noisy: IntArray | NDArray[np.float64]) -> IntArray:
+        labels = super().read(noisy)
+        return np.where(labels == noisy.shape[1] - 1, ABSTAIN, labels)

@@ -9,7 +9,7 @@ import numpy as np
 
 from collegium_accounting.analysis.account import account
 from collegium_accounting.analysis.epsilons import planned_charges, secret_epsilons, value_of
-from collegium_accounting.mechanisms import ABSTAIN, IntArray, Mechanism, Unit, create
+from collegium_accounting.mechanisms import ABSTAIN, IntArray, LabelMechanism, Mechanism, Unit, create
 from collegium_reproduction.continuous_noise import ContinuousNoise
 from collegium_reproduction.experiments.base import two_digits
 from collegium_reproduction.loss_distributions import loss_distribution_epsilon
@@ -58,6 +58,7 @@ def participation_epsilons(sigma: float, participations: int) -> dict[str, float
 
 def label_accuracy(mechanism: Mechanism, votes: IntArray, truth: IntArray, *, draws: int, seed: int) -> float:
     """Share of answered queries whose label is right, the mean over ``draws`` of the paper's continuous noise."""
+    assert isinstance(mechanism, LabelMechanism)  # experiments name no others
     noise = ContinuousNoise(seed)
     shares = []
     for _ in range(draws):

@@ -10,7 +10,9 @@ import numpy as np
 
 from collegium_accounting.divergences.grids import ThresholdTestLaw
 from collegium_accounting.divergences.papers import theorem_6
-from collegium_accounting.mechanisms import ABSTAIN, IntArray, Mechanism, SeededNoise, create
+from collegium_accounting.mechanisms import ABSTAIN, IntArray, SeededNoise, VoteMechanism
+from collegium_accounting.mechanisms.confident_gnmax import ConfidentGNMax
+from collegium_accounting.mechanisms.gnmax import GNMax
 from collegium_accounting.renyi import WIDE_ORDERS, Conversion, RenyiCurve, gaussian_curve
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
@@ -22,10 +24,10 @@ CONFIDENT: dict[str, float] = {"sigma1": 150.0, "sigma2": 40.0, "threshold": 200
 PAPER = {"epsilon": 1.97, "student": 0.985, "baseline": 0.992}
 """Papernot et al., ICLR 2018, as Private-kNN (2020), Table 1, quotes it."""
 
-ROWS: dict[str, Mechanism] = {
-    "confident-gnmax": create("confident-gnmax", **CONFIDENT),
-    "gnmax-40": create("gnmax", sigma=40.0),
-    "gnmax-60": create("gnmax", sigma=60.0),
+ROWS: dict[str, VoteMechanism] = {
+    "confident-gnmax": ConfidentGNMax(**CONFIDENT),
+    "gnmax-40": GNMax(sigma=40.0),
+    "gnmax-60": GNMax(sigma=60.0),
 }
 TITLES = {
     "confident-gnmax": "Confident-GNMax, T = 200, σ₁ = 150, σ₂ = 40",
@@ -115,7 +117,7 @@ class GnmaxMnist:
         )
 
 
-def as_published(mechanism: Mechanism, votes: IntArray) -> float:
+def as_published(mechanism: VoteMechanism, votes: IntArray) -> float:
     """ε as the 2018 paper computes it: threshold cost + Pr[answered] × Theorem 6, the classic conversion."""
     given = mechanism.parameters()
     sigma = float(given.get("sigma2", given.get("sigma", 0.0)))

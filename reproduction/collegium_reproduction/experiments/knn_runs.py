@@ -23,6 +23,7 @@ from collegium.parties.policy import DEFAULT_RECORD_RHO
 from collegium.parties.teachers.splits import simulated_key
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
+from collegium_accounting.analysis.epsilons import planned_charges, published_curve
 from collegium_accounting.mechanisms import ABSTAIN
 from collegium_accounting.mechanisms.individual_knn import IndividualKNN
 from collegium_accounting.mechanisms.knn import PrivateKNN
@@ -136,7 +137,7 @@ def _parties(
     plan: NearestPlan, config: RunConfig, private: Examples, folder: Path, seed: int, setting: Setting
 ) -> InProcessParties:
     told = plan.mechanism
-    budget = told.record_budget
+    budget = told.record_budget()
     agreed = DEFAULT_RECORD_RHO if budget is None else budget.participations * budget.rho_of_one_participation
     party = Party(
         _ONLY,
@@ -229,5 +230,5 @@ def _classic(mechanism: PrivateKNN | IndividualKNN, screened: int, answered: int
     if isinstance(mechanism, PrivateKNN):
         curve = private_knn_curve(mechanism, WIDE_ORDERS, screened, answered)
     else:
-        curve = mechanism.charge(WIDE_ORDERS, queries=screened, answered=answered)
+        curve = published_curve(planned_charges(mechanism, mechanism.unit(), screened, answered))
     return curve.to_epsilon(delta, Conversion.CLASSIC).epsilon

@@ -20,7 +20,9 @@ from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
-from collegium_accounting.mechanisms import Mechanism, SeededNoise, create
+from collegium_accounting.mechanisms import SeededNoise, VoteMechanism
+from collegium_accounting.mechanisms.gnmax import GNMax
+from collegium_accounting.mechanisms.lnmax import LNMax
 from collegium_reproduction.experiments.base import Setting, kept_or_measured, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.ensembles import MNIST, EnsembleVotes, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import epsilons, independent_epsilons, participation_epsilons
@@ -54,7 +56,7 @@ class TeacherPlan:
 
     key: str
     title: str
-    mechanism: Mechanism
+    mechanism: VoteMechanism
     queries: int
 
 
@@ -78,10 +80,10 @@ class RecordPlan:
 
 
 TEACHER_PLANS = (
-    TeacherPlan("gnmax-25", "GNMax, σ = 55", create("gnmax", sigma=55.0), 25),
-    TeacherPlan("gnmax-40", "GNMax, σ = 42", create("gnmax", sigma=42.0), 40),
-    TeacherPlan("lnmax-100", "LNMax, γ = 0.05", create("lnmax", gamma=0.05), 100),
-    TeacherPlan("lnmax-1000", "LNMax, γ = 0.05", create("lnmax", gamma=0.05), 1000),
+    TeacherPlan("gnmax-25", "GNMax, σ = 55", GNMax(sigma=55.0), 25),
+    TeacherPlan("gnmax-40", "GNMax, σ = 42", GNMax(sigma=42.0), 40),
+    TeacherPlan("lnmax-100", "LNMax, γ = 0.05", LNMax(gamma=0.05), 100),
+    TeacherPlan("lnmax-1000", "LNMax, γ = 0.05", LNMax(gamma=0.05), 1000),
 )
 RECORD_PLANS = (
     RecordPlan(30, 1500, 110.0, 1),

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium_accounting.mechanisms import IntArray, create
+from collegium_accounting.mechanisms import IntArray
+from collegium_accounting.mechanisms.lnmax import LNMax
 from collegium_reproduction.continuous_noise import ContinuousNoise
 from collegium_reproduction.experiments.base import Setting, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
@@ -71,7 +72,7 @@ class NzcTable1:
         rows: dict[str, dict[str, Any]] = {}
         labels: dict[str, IntArray] = {}
         for count in self.queries:
-            name, mechanism, votes = f"lnmax-{count}", create("lnmax", gamma=GAMMA), many.votes[:count]
+            name, mechanism, votes = f"lnmax-{count}", LNMax(gamma=GAMMA), many.votes[:count]
             setting.say(name)
             labels[name] = mechanism.release(votes, noise=noise)
             rows[name] = {"teachers": self.ensemble.parties, **epsilons(mechanism, votes)}
@@ -96,7 +97,7 @@ class NzcTable1:
         counts = {name: row["queries"] for name, row in results["rows"].items() if name.startswith("lnmax")}
         lnmax = {name: queries for name, queries in counts.items() if queries <= COUNTED_AGAIN}
         nzc = {name: row["queries"] for name, row in results["rows"].items() if name.startswith("nzc")}
-        mechanism = create("lnmax", gamma=GAMMA)
+        mechanism = LNMax(gamma=GAMMA)
         return {
             "rows": {
                 name: {

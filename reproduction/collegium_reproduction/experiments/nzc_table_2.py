@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium_accounting.mechanisms import create
+from collegium_accounting.mechanisms.lnmax import LNMax
 from collegium_reproduction.continuous_noise import ContinuousNoise
 from collegium_reproduction.experiments.base import Setting, percent, register, table
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
@@ -43,9 +43,7 @@ class NzcTable2:
                 {
                     "seed": seed,
                     "queries": len(clean),
-                    "lnmax": label_accuracy(
-                        create("lnmax", gamma=GAMMA), said.votes, said.truth, draws=_DRAWS, seed=seed
-                    ),
+                    "lnmax": label_accuracy(LNMax(gamma=GAMMA), said.votes, said.truth, draws=_DRAWS, seed=seed),
                     "nzc": float((boosted == said.truth).mean()),
                     "clean": float((clean == said.truth).mean()),
                     "changed": int((boosted != clean).sum()),

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from collegium.coordinator.selection.queries import least_confident, random_queries
-from collegium_accounting.mechanisms import IntArray, SeededNoise, create
+from collegium_accounting.mechanisms import IntArray, SeededNoise
+from collegium_accounting.mechanisms.lnmax import LNMax
 from collegium_reproduction.experiments.base import Setting, percent, register, table
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import epsilons
@@ -47,7 +48,7 @@ class PateAppendixB2:
         exam = Exam.of(self.ensemble, self.pool, setting)
         for seed in setting.seeds:
             said = load_or_compute_votes(self.ensemble.of(parties=self.ensemble.parties, seed=seed), setting)
-            mechanism = create("lnmax", gamma=GAMMA)
+            mechanism = LNMax(gamma=GAMMA)
             # One draw of noise per input: whichever way asks for it gets the same label.
             labels = mechanism.release(said.votes[: self.pool], noise=SeededNoise(seed))
             for way in WAYS:

@@ -10,7 +10,9 @@ import numpy as np
 
 from collegium.data import DataSource, default_task, load
 from collegium.data.task import TableInputs
-from collegium_accounting.mechanisms import IntArray, Mechanism, create
+from collegium_accounting.mechanisms import IntArray, VoteMechanism
+from collegium_accounting.mechanisms.gnmax import GNMax
+from collegium_accounting.mechanisms.lnmax import LNMax
 from collegium_reproduction.continuous_noise import ContinuousNoise
 from collegium_reproduction.experiments.base import Setting, percent, register, table, two_digits
 from collegium_reproduction.experiments.epsilons import epsilons, independent_epsilons, shown
@@ -46,18 +48,18 @@ class Plan:
     """A line for each data set: how labels are made and what the student forest is."""
 
     title: str
-    mechanism: Mechanism
+    mechanism: VoteMechanism
     queries: int = 500
     leaf: int = 1
     features: float | str = "sqrt"
 
 
 PLANS = {
-    "lnmax": Plan("LNMax, γ = 0.05, as the paper", create("lnmax", gamma=0.05)),
-    "lnmax-literal": Plan("LNMax, noise of scale 0.05 to the letter", create("lnmax", gamma=20.0)),
-    "gnmax": Plan("GNMax, σ = 40", create("gnmax", sigma=40.0)),
-    "ours": Plan("GNMax, σ = 120; leaves of 5, half the features", create("gnmax", sigma=120.0), 500, 5, 0.5),
-    "ours-1000": Plan("GNMax, σ = 200; leaves of 10, half the features", create("gnmax", sigma=200.0), 1000, 10, 0.5),
+    "lnmax": Plan("LNMax, γ = 0.05, as the paper", LNMax(gamma=0.05)),
+    "lnmax-literal": Plan("LNMax, noise of scale 0.05 to the letter", LNMax(gamma=20.0)),
+    "gnmax": Plan("GNMax, σ = 40", GNMax(sigma=40.0)),
+    "ours": Plan("GNMax, σ = 120; leaves of 5, half the features", GNMax(sigma=120.0), 500, 5, 0.5),
+    "ours-1000": Plan("GNMax, σ = 200; leaves of 10, half the features", GNMax(sigma=200.0), 1000, 10, 0.5),
 }
 _DRAWS = 3
 

@@ -12,7 +12,7 @@ from collegium.settings import validate_config
 from collegium.simulations.cohort import PreparedRun, prepare_run
 from collegium.simulations.config import SimulationConfig, with_changes
 from collegium.simulations.simulate import simulate
-from collegium_accounting.mechanisms import create
+from collegium_accounting.mechanisms.lnmax import LNMax
 from collegium_reproduction.experiments.base import (
     Setting,
     mean_and_spread,
@@ -33,7 +33,7 @@ PAPER = {
 """Papernot et al., ICLR 2017, Figure 4; its ensemble: mean teacher 83.86 %, noisy labels 93.18 %."""
 
 _DIGITS = tuple("0123456789")
-_MECHANISM = create("lnmax", gamma=0.05)
+_MECHANISM = LNMax(gamma=0.05)
 
 CONFIG: dict[str, Any] = {
     "name": "pate-mnist",

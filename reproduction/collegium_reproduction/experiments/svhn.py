@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from collegium.data import DataSource, default_task, load
-from collegium_accounting.mechanisms import Mechanism, SeededNoise, create
+from collegium_accounting.mechanisms import SeededNoise, VoteMechanism
+from collegium_accounting.mechanisms.lnmax import LNMax
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.ensembles import Ensemble, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import epsilons
@@ -25,7 +26,7 @@ PRIVATE = DataSource(source="svhn", split="train")
 SVHN = Ensemble(
     TASK, private=PRIVATE, queries=DataSource(source="svhn", split="test"), parties=250, kind="paper-cnn-svhn", seed=0
 )
-LNMAX = create("lnmax", gamma=0.05)
+LNMAX = LNMax(gamma=0.05)
 PUBLISHED = {500: (5.04, 0.8272), 1000: (8.19, 0.9066)}
 """Papernot et al., ICLR 2017, Figure 4: queries, then ε at δ = 1e-6 and the student's accuracy."""
 
@@ -45,7 +46,7 @@ class PateSvhn:
     pool: int = 10_000
     queries: tuple[int, ...] = tuple(PUBLISHED)
     method: str = "consistency"
-    mechanism: Mechanism = LNMAX
+    mechanism: VoteMechanism = LNMAX
 
     def run(self, setting: Setting) -> dict[str, Any]:
         rows = []

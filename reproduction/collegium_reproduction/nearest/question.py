@@ -11,7 +11,7 @@ from collegium import limits
 from collegium.data.values import require
 from collegium.models.features import Features
 from collegium.protocol.question import ONE_RECORD, Cost, PoolRange, Question, register
-from collegium_accounting.mechanisms.base import AnsweredBy
+from collegium_accounting.mechanisms.labels import LabelMechanism
 from collegium_accounting.multilabel import RESOLUTION
 
 
@@ -32,7 +32,9 @@ class CountNearest(Question):
     """
 
     kind: ClassVar[str] = "nearest-records"
-    answered_by: ClassVar[AnsweredBy] = AnsweredBy.SAMPLED_RECORDS
+    serves: ClassVar[type] = LabelMechanism
+    reads: ClassVar[tuple[str, ...]] = ("k", "sampling_rate")
+    per_stage: ClassVar[bool] = True
     several_sums: ClassVar[bool] = True
     per_row: ClassVar[tuple[str, ...]] = ("inputs", "edges_squared")
 

@@ -292,7 +292,7 @@ class Asking:
             self._public,
             self._ledger,
             self._setup.reach.signing_keys,
-            voted=None if self._setup.mechanism.record_budget is None else self._statement.run_is_paid(),
+            voted=None if self._setup.mechanism.record_budget() is None else self._statement.run_is_paid(),
             settled=self.journal.settled,
         )
 

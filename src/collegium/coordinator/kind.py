@@ -18,8 +18,7 @@ from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.task import TeacherSettings
 from collegium.models.kernel_student import NoisySums
 from collegium.models.students import Student
-from collegium.protocol.question import PoolRange, Question
-from collegium_accounting.mechanisms import Mechanism
+from collegium.protocol.question import PoolRange, Question, Terms
 from collegium_accounting.units import IntArray
 
 
@@ -92,11 +91,8 @@ class RunKind(KindSettings, ABC):
         return self
 
     @abstractmethod
-    def ask(self, mechanism: Mechanism, mode: str, inputs: PoolRange, stage: str) -> Question:
-        """The question of a round for a stage of ``mechanism``; on equal terms it is equal.
-
-        ``stage`` is `WHOLE_MECHANISM` where one sum serves every stage.
-        """
+    def ask(self, terms: Terms, inputs: PoolRange) -> Question:
+        """The question of a round about ``inputs``; on equal terms it is equal."""
 
     def sums(self, setup: RunSetup, releases: Releases, trainer: StudentTrainer) -> "Sums | None":
         """The sums over all records that label every input; None where inputs are asked about one by one."""

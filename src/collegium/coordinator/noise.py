@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collegium_accounting.mechanisms import IntArray, Noise, SeededNoise, Stage, SystemNoise
+from collegium_accounting.mechanisms import IntArray, LabelStage, Noise, SeededNoise, Stage, SystemNoise
 from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
 
 
@@ -25,9 +25,9 @@ class CoordinatorNoise:
     def private(self) -> bool:
         return self.seed is None
 
-    def outcomes(self, stage: Stage, counts: IntArray, queries: Sequence[str]) -> IntArray:
+    def outcomes(self, stage: LabelStage, counts: IntArray, queries: Sequence[str]) -> IntArray:
         """What ``stage`` says of each query, shape ``[queries]``, from counts of shape ``[queries, classes]``."""
-        if self.seed is None or stage.share is not None:
+        if self.seed is None or stage.added.parties:
             return stage.run(counts, SystemNoise())
         outcomes = np.empty(len(queries), dtype=np.int64)
         for row, query in enumerate(queries):
@@ -39,7 +39,7 @@ class CoordinatorNoise:
 
         ``drawn_for`` names the vector where the noise follows from a seed.
         """
-        if stage.share is not None:
+        if stage.added.parties:
             return values
         drawn = self._source(f"{stage.name}|{drawn_for}").gaussian(noise_on_entries(stage, 0), values.shape)
         return values + np.rint(drawn).astype(np.int64)

@@ -83,7 +83,7 @@ class Releases:
         with rule.room(question):
             counts = rule.opened(question)
             if counts is None:
-                paid, noisy = question.paid_by(charge), slot.stage.share is not None
+                paid, noisy = question.paid_by(charge), slot.stage.added.parties
                 result = self.asking.total(paid, parties, charge if noisy else None, begun)
                 counts, answered, asked = result.counts, result.answered, True
                 if question.of_records and not noisy:

@@ -14,7 +14,7 @@ from collegium.limits import MAX_POOL_INPUTS
 from collegium.privacy.ledger.ledger import Ledger
 from collegium_accounting.analysis.epsilons import Bound
 from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
-from collegium_accounting.mechanisms import Mechanism, Stage, Unit
+from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Mechanism, Stage, Unit
 from collegium_accounting.renyi import WIDE_ORDERS
 
 
@@ -40,6 +40,7 @@ class Statement:
     Parameters
     ----------
     unit : what one neighbour may change; the ledger's budget is counted in it.
+    added : who adds the noise of the labels' sums.
     others : further units that the ledger states the cost for, by their names.
     queries : of the whole run; the ledger's terms make room for so many at a time.
     bound : whether to charge by the exact accountant, or what published accountants charge.
@@ -55,6 +56,7 @@ class Statement:
         mechanism: Mechanism,
         unit: Unit,
         *,
+        added: AddedBy = COORDINATOR,
         others: Mapping[str, Unit] = {},
         queries: int = 1,
         bound: Bound = "exact",
@@ -63,26 +65,27 @@ class Statement:
         study: str | None = None,
     ) -> None:
         self._ledger, self._mechanism, self._queries = ledger, mechanism, queries
-        own = mechanism.charged_once and mechanism.record_budget is not None
-        whose = f" of {study}" if study and own else ""
-        blocks = [stage.name + whose for stage in mechanism.stages]
+        stages, by_records = mechanism.summed(added), mechanism.record_budget(added) is not None
+        self._paid_at_once = by_records
+        whose = f" of {study}" if study and mechanism.charged_once and by_records else ""
+        blocks = [stage.name + whose for stage in stages]
         units = {ledger.terms().unit: unit, **others}
         laws: dict[str, dict[str, Law]] = {
             block: {name: law_of(stage, bound, one, classes) for name, one in units.items()}
-            for block, stage in zip(blocks, mechanism.stages, strict=True)
+            for block, stage in zip(blocks, stages, strict=True)
         }
         vectors = all(isinstance(law, VectorLaw) for held in laws.values() for law in held.values())
         self._for_the_run: tuple[str, int] | None = None
         if mechanism.charged_once:
             # Paid once, for as many queries as one unit pays for; then every query is free.
-            self._for_the_run = blocks[0], mechanism.charged_queries(MAX_POOL_INPUTS)
+            self._for_the_run = blocks[0], mechanism.charged_queries(MAX_POOL_INPUTS, added)
             blocks = [f"{name}, paid with the run" for name in blocks]
             laws |= {name: {} for name in blocks}
         self._laws = laws
         beside = {} if vectors else beside
         self._beside = self._charged_with({name: {ledger.terms().unit: law} for name, law in beside.items()})
         self._laws = {**self._beside, **laws}
-        self.stages = [Slot(block, stage, laws[block]) for block, stage in zip(blocks, mechanism.stages, strict=True)]
+        self.stages = [Slot(block, stage, laws[block]) for block, stage in zip(blocks, stages, strict=True)]
         """One slot for each stage of the labels, in their order."""
 
     @property
@@ -90,7 +93,7 @@ class Statement:
         """The slot of sums over all records, which are charged one by one, or of the run as a whole."""
         assert self._for_the_run is not None  # there are such sums
         purpose = self._for_the_run[0]
-        return Slot(purpose, self._mechanism.stages[0], self._laws[purpose])
+        return Slot(purpose, self.stages[0].stage, self._laws[purpose])
 
     def pay(self, slot: Slot, names: Sequence[str], *, further: int = 0) -> int:
         """The charge of one release: one that a crash left without an outcome, or a new one.
@@ -156,7 +159,7 @@ class Statement:
             return True
         purpose, rounds = self._for_the_run
         # Sums are charged one by one, what records take part in for the whole run at once.
-        paid = 0 if self._mechanism.record_budget is not None else self._ledger.used(purpose)
+        paid = 0 if self._paid_at_once else self._ledger.used(purpose)
         return self._ledger.affordable(purpose, rounds - paid) == rounds - paid
 
     def room(self, queries: int) -> int:

@@ -52,12 +52,13 @@ class Answer:
         terms, mechanism, cost = self.question.terms, self.mechanism, self.question.cost()
         parameters = ", ".join(f"{key} {value}" for key, value in mechanism.parameters().items())
         asked = f"{terms.stage or self.question.kind} of {mechanism.name}"
-        return f"{asked} ({parameters}; {terms.sum_mode}; {cost.unit.votes} votes)"
+        honest = f" of {terms.honest_survivors} honest parties" if terms.noised else ""
+        return f"{asked} ({parameters}; {terms.sum_mode}{honest}; {cost.unit.votes} votes)"
 
     @property
     def laws(self) -> dict[str, Law]:
         """What one row releases, for the unit of the ledger that pays and for a record."""
-        cost, stage = self.question.cost(), self.question.terms.stage
-        laws = {"record": self.mechanism.answer_law(cost.record, stage)}
-        laws["party" if cost.per_party else "record"] = self.mechanism.answer_law(cost.unit, stage)
+        cost = self.question.cost()
+        laws: dict[str, Law] = {"record": self.question.answer_law(cost.record)}
+        laws["party" if cost.per_party else "record"] = self.question.answer_law(cost.unit)
         return laws

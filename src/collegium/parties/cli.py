@@ -11,128 +11,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import Field
 
 from collegium.clock import utc_now
-from collegium.data.loading.sources import DataSource, data_root
+from collegium.data.loading.sources import data_root
 from collegium.data.task import Task
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.interrupts import stoppable
 from collegium.limits import PROTOCOL_VERSION
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.parties.answer_book import AnswerBook
-from collegium.parties.enrolment import PARTY, enrolled_tasks, not_agreed_to
+from collegium.parties.config import OwnRecords, PartyConfig, known_roster, membership_of, policy_of, require_limits
+from collegium.parties.enrol_cli import accept_key, enrol
+from collegium.parties.enrolment import enrolled_tasks
 from collegium.parties.kinds.evaluation import kept_evaluation
 from collegium.parties.known_ledger import KnownLedger
-from collegium.parties.known_roster import KnownRoster
-from collegium.parties.policy import FEW_PARTIES, Policy, PolicyConfig
-from collegium.parties.summing import Membership
-from collegium.parties.teachers.kinds import OwnTeacher
+from collegium.parties.policy import Policy
 from collegium.protocol.identities import Credentials
-from collegium.protocol.question import about_all_records
-from collegium.settings import Frozen, read_config, read_toml, validate_config
+from collegium.settings import read_toml, validate_config
 from collegium.whole_files import make_private, remove_stale_temp_files
-from collegium_accounting.mechanisms import mechanism_named
 
 if TYPE_CHECKING:
     from collegium.data import Examples
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an institution.")
+app.command()(enrol)
+app.command(name="accept-key")(accept_key)
 
 ConfigFile = Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)]
-
-
-class PartyConfig(Frozen):
-    """The party's TOML file. Relative paths start at the folder of the file."""
-
-    coordinator: str
-    """``host:port``; the host is the name that the coordinator's certificate carries."""
-    credentials: Path
-    """Folder with certificate and keys."""
-    data: DataSource
-    """The party's own records."""
-    folder: Path
-    """Where fitted teachers, the split key and pools are kept."""
-    roster: Path | None = None
-    """The consortium's roster; without it the party takes no part in secure sums."""
-    collusion: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the parties that may collude with the coordinator without learning this party's votes."""
-    parties: tuple[str, ...] = ()
-    """Names that the institution vouches for: only they may join the roster, once and with one key each; without any,
-    every change of the roster is an enrolment. ``collusion`` is a share of them."""
-    minimum_parties: int = Field(default=3, ge=1)
-    """No announced roster with fewer parties is taken over."""
-    policy: Path | None = None
-    """What the institution agrees to; masked sums of known mechanisms without further limits where there is none."""
-    data_root: Path | None = None
-    teacher: OwnTeacher | None = None
-    """What it fits where the consortium's kind of teacher is ``own-choice``."""
-    noise_seed: int | None = None
-    """For research, where the policy allows it: the party's share of noise follows from this, and protects nobody."""
-    device: str = "auto"
-    threads: int = Field(default=1, ge=1)
-    """CPU cores: for predicting, and for fitting several teachers side by side."""
-
-    @classmethod
-    def read(cls, path: Path) -> "PartyConfig":
-        """Read the file; StorageError or ConfigurationError says what is wrong with it."""
-        config = read_config(path, cls)
-        base = path.resolve().parent
-        named = {name: getattr(config, name) for name in ("credentials", "folder", "data_root", "roster", "policy")}
-        places = {name: base / place for name, place in named.items() if place is not None}
-        return config.model_copy(update=places)
-
-
-def known_roster(config: PartyConfig, credentials: Credentials) -> KnownRoster | None:
-    """The roster as this party has it; None where the file names none. IdentityError when it is not on it."""
-    if config.roster is None:
-        return None
-    trusted, names = credentials.authority_pem, config.parties
-    known = KnownRoster(config.roster, trusted, vouched=names, minimum_parties=config.minimum_parties)
-    known.roster.admit(credentials.subject)
-    return known
-
-
-def membership_of(config: PartyConfig, credentials: Credentials, known: KnownRoster | None) -> Membership | None:
-    """The party among the others, as its own roster has them; None where the file names no roster."""
-    if known is None:
-        return None
-    return Membership(
-        known.roster.consortium,
-        known,
-        credentials.signing_key.sign,
-        config.collusion,
-        len(set(config.parties)),
-        unnamed=lambda: known.unnamed,
-        noise_seed=config.noise_seed,
-    )
-
-
-def policy_of(config: PartyConfig) -> PolicyConfig:
-    """What the policy file says, or the default."""
-    return PolicyConfig() if config.policy is None else PolicyConfig.read(config.policy)
-
-
-def require_limits(policy: PolicyConfig, parties: int) -> None:
-    """ConfigurationError unless the policy limits the noise, the pools, and the number of answers or their ε.
-
-    With ``parties`` (those that the institution vouches for, 0 where it names none) below five, exact sums need a word.
-    """
-    kinds = {about_all_records(mechanism_named(name)) for name in policy.mechanisms}
-    missing = [] if all(policy.noise_floor(summed=summed) for summed in kinds) else ["minimum_noise_votes"]
-    missing += ["pools"] if policy.pools is None else []
-    if policy.queries is None and policy.epsilon is None and policy.record_epsilon is None:
-        missing.append("queries or epsilon")
-    if missing:
-        raise ConfigurationError(
-            f"the policy sets no limit by {' and '.join(missing)}: write them into the policy file that party.toml "
-            "names; a party without them would answer anything"
-        )
-    if 0 < parties < FEW_PARTIES and policy.sum_modes == ("masked",) and not policy.few_parties:
-        raise ConfigurationError(
-            f"the exact sum of {parties} parties may show what each voted: write few_parties = true into the policy "
-            "file if this institution agrees to that, or ask the consortium for the mode masked+noised"
-        )
 
 
 @app.command()
@@ -160,7 +65,8 @@ def serve(
 
     known = known_roster(config, credentials)
     policy = policy_of(config)
-    require_limits(policy, len(set(config.parties)))
+    config.data.require_decision()
+    require_limits(policy, len({*config.parties, credentials.name}) if config.parties else 0)
     if config.noise_seed is not None:
         if not policy.seeded_noise:
             raise ConfigurationError(
@@ -169,6 +75,8 @@ def serve(
         log.warning("NOT PRIVATE: this party's noise follows from noise_seed")
     account = AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
     membership = membership_of(config, credentials, known)
+    if known is not None:
+        log.info("%s", known)
 
     from collegium.parties.session import Answers, PartySession
 
@@ -242,79 +150,6 @@ def _stop_at_the_end_of_stdin(stop: Callable[[], None]) -> None:
 
 
 @app.command()
-def enrol(
-    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="The enrolment address.", show_default=False)],
-    name: Annotated[str, typer.Option(help="This party's name.", show_default=False)],
-    fingerprint: Annotated[
-        str, typer.Option(metavar="SHA256", help="Fingerprint of the authority: the code is sent to no other.")
-    ],
-    folder: Annotated[Path, typer.Option(help="The folder for keys and settings.", show_default=False)],
-    code: Annotated[str, typer.Option(help="The join code; not needed to renew.", show_default=False)] = "",
-    code_file: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="A file with the join code, or - to type it, so that ps does not show it."),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The records, for party.toml; by default records.csv."),
-    ] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that holds the class.")] = None,
-    group: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column that names the person of a row.")
-    ] = None,
-) -> None:
-    """Make this party's keys, have them certified, and write a party.toml and a policy.toml to edit.
-
-    Private keys never leave the folder. With the same folder and no code, the command renews the certificate.
-
-    Example: collegium party enrol --coordinator HOST:PORT --name clinic-1 --code CODE --fingerprint SHA256
-    --folder clinic-1
-    """
-    from collegium.parties.enrolment import enrol as enrol_party
-    from collegium.protocol.enrolment import given_code
-
-    renews = (folder / PARTY).exists()
-    if renews and any((data, label, group)):
-        raise ConfigurationError(
-            f"{folder / PARTY} is there already: name the records, label and group below [data] in it, "
-            "and leave --data, --label and --group out"
-        )
-    if data is not None and "://" in data:
-        raise DataError("a database needs a query too: leave --data out, and write source and query into party.toml")
-    if data is not None and not DataSource(source=data).is_named and not Path(data).exists():
-        raise DataError(f"there is no {data}: correct --data, or leave it out and name the records in party.toml later")
-    source = data or "records.csv"
-    if Path(source).exists():
-        source = str(Path(source).resolve())
-    done = enrol_party(
-        coordinator, name, given_code(code, code_file), fingerprint, folder, data=source, label=label, group=group
-    )
-    subject = done.credentials.subject
-    typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}")
-    typer.echo(f"on the roster so far: {', '.join(done.parties)}")
-    typer.echo(
-        f"the roster's digest is {done.roster_digest}, and another with each party that enrols: once all have, "
-        "collegium party show prints the one that you compare by telephone"
-    )
-    if done.few_parties:
-        typer.echo(
-            "The exact sum of fewer than five parties may show what each voted: if this institution agrees to that, "
-            "write few_parties = true into policy.toml"
-        )
-    if renews:
-        config = PartyConfig.read(done.party_file)
-        policy = policy_of(config)
-        make_private(config.folder)
-        answered = AnswerBook(config.folder, name, policy, done.credentials.signing_key).queries_answered()
-        if lines := not_agreed_to(policy, done.terms, answered):
-            typer.echo(f"{config.policy} refuses what the consortium means to ask now. To agree, write there:")
-            typer.echo("\n".join(lines))
-    typer.echo(f"Look over {done.party_file} and policy.toml beside it, then run:")
-    typer.echo(f"collegium party check {done.party_file}    # what the task makes of your records; nothing is sent")
-    typer.echo(f"collegium party serve {done.party_file}")
-
-
-@app.command()
 def check(
     config_file: Annotated[Path | None, typer.Argument(help="The party's TOML file, once it is enrolled.")] = None,
     schema: Annotated[
@@ -343,7 +178,7 @@ def check(
         tasks = tasks or enrolled_tasks(config_file.parent)
     elif data is not None:
         given = {"source": data, "label": label, "group": group}
-        source, root = DataSource.model_validate(given), None
+        source, root = OwnRecords.model_validate(given), None
     else:
         raise ConfigurationError("which records? Name party.toml, or --schema consortium.toml --data FILE")
     if not tasks:
@@ -391,8 +226,8 @@ def show(
         "certificate_sha256": subject.fingerprint,
         "certificate_days_left": (subject.not_after - utc_now()).days,
         "signing_key": subject.signing_key.hex(),
-        "parties_vouched_for": ", ".join(config.parties) or None,
-        "roster_parties": None if known is None else len(known),
+        "parties_named": ", ".join(config.parties) or None,
+        "summed_with": None if known is None else ", ".join(name for name in known if name != subject.name),
         "roster_digest": None if known is None else known.roster.digest,
         "protocol_version": PROTOCOL_VERSION,
         "ledger_head_shown": None if shown is None else str(shown),

@@ -1,12 +1,16 @@
 """Enrolment as a party does it: keys made here, a signing request sent, a certificate and a roster received."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from collegium.data.task import Task
-from collegium.errors import StorageError
+from collegium.data.values import check_party_name
+from collegium.errors import ConfigurationError, IdentityError, StorageError
+from collegium.parties.config import PartyConfig
+from collegium.parties.known_roster import KnownRoster, begin
 from collegium.parties.policy import FEW_PARTIES, PolicyConfig
 from collegium.protocol.codec import parse_json
 from collegium.protocol.enrolment import request_certificate
@@ -29,10 +33,12 @@ class Enrolment:
 
     credentials: Credentials
     party_file: Path
-    parties: tuple[str, ...]
-    """Names on the roster so far, this one included; what was known before is replaced."""
-    roster_digest: str
-    """What institutions compare by telephone."""
+    known: KnownRoster
+    """With whom this party is summed as things stand: those of the parties that a person named who have enrolled."""
+    refused: str | None
+    """Why the announced roster, or a part of it, was not taken over."""
+    expected: tuple[str, ...]
+    """Whom the coordinator expects, by its own word."""
     few_parties: bool
     """Whether the consortium means to sum the votes of fewer than five parties exactly."""
     terms: AnnouncedTerms
@@ -46,22 +52,36 @@ def enrol(
     fingerprint: str,
     folder: Path,
     *,
+    parties: Collection[str] = (),
     data: str = "records.csv",
     label: str | None = None,
     group: str | None = None,
+    one_row_each: bool | None = None,
 ) -> Enrolment:
     """Enrol, or renew the certificate where ``folder`` holds the keys of a party that is enrolled.
 
-    Files that the institution may have edited are kept. See `request_certificate` for what is checked before the
-    code is sent, and for errors.
+    Files that the institution may have edited are kept. ``parties`` are whom it agreed to be summed with, as a person
+    typed them; where ``party.toml`` is there already, it says so. Nothing of it comes from the coordinator. See
+    `request_certificate` for what is checked before the code is sent, and for errors.
+
+    Raises
+    ------
+    ConfigurationError
+        If no parties are named, or twice: in ``party.toml`` and here.
     """
+    named, least = _typed(folder / PARTY, parties)
     credentials = folder / CREDENTIALS
     answer, authority_pem = request_certificate(address, name, "party", code, fingerprint, credentials)
     roster = parse_json(Roster, answer.roster_json, "a roster")
-    roster.require_certified(authority_pem)
     enrolled = install_certificate(credentials, "party", answer.certificate_pem.encode(), authority_pem)
     roster.admit(enrolled.subject)
-    roster.save(folder / ROSTER)
+    begin(folder / ROSTER, roster.consortium, enrolled.subject)
+    known = KnownRoster(folder / ROSTER, authority_pem, vouched={*named, name}, minimum_parties=least)
+    refused: str | None = None
+    try:
+        known.take(answer.roster_json)
+    except IdentityError as error:
+        refused = str(error)
     tasks = [*enrolled_tasks(folder), *(task for task in answer.tasks)]
     tasks = [task for number, task in enumerate(tasks) if task not in tasks[:number]]
     write_whole(folder / TASKS, _TASKS.dump_json(tuple(tasks)).decode() + "\n")
@@ -69,16 +89,40 @@ def enrol(
         "collegium.parties",
         "party.toml",
         sessions=toml_value(answer.sessions),
-        parties=toml_value(list(answer.expected)),
+        parties=toml_value(named),
         source=toml_value(data),
         label=f"label = {toml_value(label)}" if label else '# label = "y"  # the column of the class',
-        group=f"group = {toml_value(group)}" if group else '# group = "id"  # rows of one patient, for one teacher',
+        whose=_whose(group, one_row_each),
     )
     for file, text in ((folder / PARTY, settings), (folder / POLICY, policy_text(answer.terms))):
         if not file.exists():
             write_whole(file, text)
-    few = answer.terms.sum_mode == SumMode.MASKED and len(answer.expected) < FEW_PARTIES
-    return Enrolment(enrolled, folder / PARTY, tuple(roster.admitted()), roster.digest, few, answer.terms)
+    few = answer.terms.sum_mode == SumMode.MASKED and len(known.vouched) < FEW_PARTIES
+    return Enrolment(enrolled, folder / PARTY, known, refused, answer.expected, few, answer.terms)
+
+
+def _typed(party_file: Path, parties: Collection[str]) -> tuple[list[str], int]:
+    """Whom a person named, at the first enrolment or in the file that is there; and its ``minimum_parties``."""
+    if party_file.exists():
+        if parties:
+            raise ConfigurationError(f"{party_file} is there already: name the parties in it, and leave --parties out")
+        ours = PartyConfig.read(party_file)
+        return list(ours.parties), ours.minimum_parties
+    if not parties:
+        raise ConfigurationError(
+            "whom did this institution agree to be summed with? Name them: --parties clinic-1,clinic-2,... as it knows "
+            "them; what the coordinator says of them does not count"
+        )
+    for name in parties:
+        check_party_name(name, ConfigurationError)
+    return list(parties), 1
+
+
+def _whose(group: str | None, one_row_each: bool | None) -> str:
+    """The line of party.toml that says whose a row is, or shows how to say it."""
+    if group:
+        return f"group = {toml_value(group)}"
+    return '# group = "id"' if one_row_each is None else f"one_row_each = {toml_value(one_row_each)}"
 
 
 def enrolled_tasks(folder: Path) -> tuple[Task, ...]:

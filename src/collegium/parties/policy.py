@@ -134,28 +134,29 @@ def described(question: Question) -> Mechanism:
     MechanismRefused
         If the terms describe no mechanism that a party can answer by such a question: its name or a parameter is
         unknown, missing, surplus or not finite, it protects nobody, or it is about other voters, another adjacency
-        or another stage.
+        or another stage; or if the parties' shares of the noise would be too small.
     ModeRefused
         If it does not work in the way of summing that is asked for; under ``masked+noised`` only a mechanism whose
-        noise the parties add does.
+        noise the parties can share does.
     """
     terms = question.terms
     try:
         mechanism = terms.described()
-        shares = [stage.share for stage in mechanism.stages_asked(terms.stage)]
     except ConfigurationError as error:
         raise MechanismRefused(f"policy: the terms describe no mechanism that this party knows: {error}") from error
     if not mechanism.private:
         raise MechanismRefused(f"policy: the mechanism {mechanism.name} protects nobody")
     if not question.fits(type(mechanism)):
-        raise MechanismRefused(f"policy: the mechanism {mechanism.name} is answered by {mechanism.answered_by}")
+        raise MechanismRefused(f"policy: {mechanism.name} is not for questions of the kind {question.kind!r}")
     if terms.adjacency not in mechanism.adjacencies:
         raise MechanismRefused(f"policy: {mechanism.name} is not accounted for under {terms.adjacency} adjacency")
     # An exact vector about all records would tell far more than what is paid for it.
-    clean = question.whole_vector and terms.sum_mode == "masked"
-    wrong = terms.sum_mode not in mechanism.sum_modes or any((share is not None) != terms.noised for share in shares)
-    if clean or wrong:
+    if terms.sum_mode not in mechanism.sum_modes or (question.whole_vector and terms.sum_mode == "masked"):
         raise ModeRefused(f"policy: {mechanism.name} is not answered in the mode {terms.sum_mode!r}")
+    try:
+        _ = [stage.share for stage in question.stages()]
+    except ConfigurationError as error:
+        raise MechanismRefused(f"policy: the terms describe no release that this party knows: {error}") from error
     return mechanism
 
 

@@ -137,12 +137,12 @@ def _check_noise(question: Question, setup: SumSetup) -> None:
 
     The terms state how many honest parties' shares make up the noise; the graph of the sum decides it.
     """
-    mechanism = described(question)
-    share = mechanism.stages_asked(question.terms.stage)[0].share
+    described(question)  # refuses what the party does not answer
+    share = question.share
     if share is None:
         if setup.noise_reach:
             raise ProtocolViolation("room for noise in a round whose terms know of none")
-        if not setup.plan.complete and (mechanism.sum_per_stage or question.several_sums):
+        if not setup.plan.complete and (question.per_stage or question.several_sums):
             # In a sparse graph a listed party can be left out of one of several sums: the difference is its own.
             raise InsufficientPlan("several sums about the same records need the parties' noise or the complete graph")
         return
@@ -157,7 +157,8 @@ def noise_for(question: Question, name: str, seed: int | None) -> IntArray | Non
 
     ``seed`` is that of research, see `Membership`.
     """
-    share = described(question).stages_asked(question.terms.stage)[0].share
+    described(question)  # refuses what the party does not answer
+    share = question.share
     rows, entries = question.shape
     if share is None or seed is None:
         return None if share is None else share.draw(rows * entries, source_of(None))

@@ -25,12 +25,18 @@ from collegium.data.values import IDENTIFIER, SHA256, require
 from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation
 from collegium.extras import INSTALLED_BY
 from collegium_accounting.extras import Registry
-from collegium_accounting.mechanisms.base import WHOLE_MECHANISM, AnsweredBy, Mechanism
-from collegium_accounting.mechanisms.registry import from_numbers
-from collegium_accounting.noise.distributed import NoiseShare
+from collegium_accounting.game.laws import RenyiLaw, VectorLaw, together
+from collegium_accounting.mechanisms.base import Mechanism, Stage
+from collegium_accounting.mechanisms.parameters import fields_of
+from collegium_accounting.mechanisms.registry import from_numbers, numbers_of
+from collegium_accounting.mechanisms.whole_vector import VectorMechanism
+from collegium_accounting.noise.distributed import AddedBy, NoiseShare
 from collegium_accounting.units import Adjacency, IntArray, Unit
 
 ENTRY_POINT_GROUP = "collegium.questions"
+
+WHOLE_MECHANISM = ""
+"""In terms: one sum serves every stage of the mechanism."""
 
 QuestionClass = TypeVar("QuestionClass", bound="type[Question]")
 
@@ -46,6 +52,8 @@ class Terms:
     adjacency : under which the coordinator accounts for it.
     sum_mode : how the answers are added up.
     stage : the stage of the mechanism that the sum serves; empty where one sum serves all of them.
+    honest_survivors : in the mode ``masked+noised``, the least number of honest parties whose noise is in any sum that
+        is opened; 0 in the others.
     """
 
     mechanism: str
@@ -53,6 +61,7 @@ class Terms:
     adjacency: str = "replace"
     sum_mode: str = "clear"
     stage: str = WHOLE_MECHANISM
+    honest_survivors: int = 0
 
     def __post_init__(self) -> None:
         require(IDENTIFIER.fullmatch(self.mechanism) is not None, "a mechanism has a name")
@@ -63,11 +72,14 @@ class Terms:
         require(self.adjacency in ("replace", "add-remove"), "adjacency is replace or add-remove")
         require(self.sum_mode in ("clear", "masked", "masked+noised"), f"unknown sum mode {self.sum_mode[:32]!r}")
         require(len(self.stage) <= 64, "the name of a stage is short")
+        least = 1 if self.noised else 0
+        most = limits.MAX_PARTIES if self.noised else 0
+        require(least <= self.honest_survivors <= most, "honest survivors are stated for masked+noised, and only there")
 
     @classmethod
-    def of(cls, mechanism: Mechanism, sum_mode: str, stage: str = WHOLE_MECHANISM) -> "Terms":
-        """The terms under which parties are asked to answer for ``mechanism``."""
-        return cls(mechanism.name, mechanism.numbers(), mechanism.adjacencies[0].value, sum_mode, stage)
+    def of(cls, mechanism: Mechanism, sum_mode: str, stage: str = WHOLE_MECHANISM, honest: int = 0) -> "Terms":
+        """The terms under which parties are asked to answer for ``mechanism``; ``honest`` survivors as above."""
+        return cls(mechanism.name, numbers_of(mechanism), mechanism.adjacencies[0].value, sum_mode, stage, honest)
 
     def described(self) -> Mechanism:
         """The mechanism that the terms describe, from which check, charge and noise of an answer follow.
@@ -76,9 +88,10 @@ class Terms:
         """
         return from_numbers(self.mechanism, self.parameters)
 
-    def share(self) -> NoiseShare | None:
-        """The noise that each party adds to the sum; None where the coordinator adds the noise."""
-        return self.described().stages_asked(self.stage)[0].share
+    @property
+    def added(self) -> AddedBy:
+        """Who adds the noise."""
+        return AddedBy(self.honest_survivors)
 
     @property
     def noised(self) -> bool:
@@ -136,10 +149,14 @@ class Question(ABC):
 
     kind: ClassVar[str]
     """The registered name."""
-    answered_by: ClassVar[AnsweredBy]
-    """Who answers at a party; a mechanism for others does not fit."""
-    gives_labels: ClassVar[bool] = True
-    """Whether labels follow from the sum; must be so of the mechanism as well."""
+    serves: ClassVar[type]
+    """The mechanisms that the answers' sum is for; see `fits`."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Parameters of the mechanism by which the question is answered."""
+    per_stage: ClassVar[bool] = False
+    """Whether every stage of the mechanism needs a sum of its own, such as of a new sample of the records."""
+    fixed_voters: ClassVar[bool] = False
+    """Whether those who vote stay the same, so that a record that comes or goes turns one vote into another."""
     needs_labels: ClassVar[bool] = True
     """Whether the answer depends on the classes of records; else it suits a task of any kind of labels."""
     whole_vector: ClassVar[bool] = False
@@ -158,7 +175,7 @@ class Question(ABC):
     @classmethod
     def fits(cls, mechanism: type[Mechanism]) -> bool:
         """Whether the answers' sum is what ``mechanism`` is for."""
-        return mechanism.answered_by is cls.answered_by and mechanism.gives_labels == cls.gives_labels
+        return issubclass(mechanism, cls.serves) and fields_of(mechanism).keys() >= set(cls.reads)
 
     @property
     @abstractmethod
@@ -210,6 +227,39 @@ class Question(ABC):
         """
         require(int(counts.min()) >= min(self.low, 0), "a count is too small")
 
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of the mechanism that this sum serves, as the terms say who adds their noise.
+
+        Raises ConfigurationError where the terms describe no mechanism, or name no stage that is asked for by itself.
+        """
+        terms = self.terms
+        mechanism, apart = terms.described(), self.per_stage or terms.noised
+        if apart == (terms.stage == WHOLE_MECHANISM):
+            wanted = "one stage at a time" if apart else "once for all of its stages"
+            raise ConfigurationError(f"{mechanism.name} is asked for {wanted}; got the stage {terms.stage!r}")
+        stages = mechanism.summed(terms.added)
+        asked = tuple(stage for stage in stages if terms.stage in (WHOLE_MECHANISM, stage.name))
+        if not asked:
+            raise ConfigurationError(f"{mechanism.name} has no stage {terms.stage!r}")
+        return asked
+
+    @property
+    def share(self) -> NoiseShare | None:
+        """The noise that each party adds to the sum; None where the coordinator adds the noise."""
+        return self.stages()[0].share
+
+    def answer_law(self, unit: Unit) -> VectorLaw | RenyiLaw:
+        """What one row costs those who gave it, in the worst case over votes: what a party charges itself.
+
+        That of the whole noisy counts, which a party computes at once.
+
+        Parameters
+        ----------
+        unit : all votes of the party that may appear or disappear, or one record.
+        """
+        covered = self.terms.described().unit(unit.votes, unit.adjacency)
+        return together(stage.law(covered) for stage in self.stages())
+
     @property
     def name(self) -> str:
         """The same name for the same question under whatever ledger: a round that is taken up again is recognised."""
@@ -233,7 +283,7 @@ class RecordsQuestion(Question):
         each of its records.
     """
 
-    answered_by: ClassVar[AnsweredBy] = AnsweredBy.ALL_RECORDS
+    serves: ClassVar[type] = VectorMechanism
     whole_vector: ClassVar[bool] = True
     several_sums: ClassVar[bool] = True
 
@@ -298,7 +348,7 @@ def keys(question: Question, contents: Sequence[bytes], run_id: str, roster: byt
     samples = [b"sample near %s" % row for row in about] if question.several_sums else []
     if terms.noised:
         # Every answer has its own noise and is paid: a party that joins or leaves stands in the way of none.
-        roster, terms = b"", replace(terms, parameters={**terms.parameters, "honest_survivors": 0.0})
+        roster, terms = b"", replace(terms, honest_survivors=1)
     common = _encoder.encode([run_id, question.ledger_id, terms]) + question.asked + roster
     rows = [hashlib.sha256(common + subject + question.detail(row)).digest() for row, subject in enumerate(subjects)]
     return Keys(subjects, tuple(rows), () if terms.sum_mode != "masked" else tuple(samples))

@@ -6,7 +6,7 @@ certificate is revoked by its fingerprint. A party that leaves is no longer ``ad
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -112,6 +112,11 @@ class Roster(Frozen):
     def save(self, path: Path) -> None:
         with replacing(path, "write the roster") as beside:
             beside.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    def only(self, names: Collection[str]) -> "Roster":
+        """The part of this roster that is about these parties."""
+        parties = {name: entry for name, entry in self.parties.items() if name in names}
+        return self.model_copy(update={"parties": parties})
 
     def remembering(self, earlier: "Roster") -> "Roster":
         """This roster plus the parties that only ``earlier`` has, no longer admitted: their keys stay known."""

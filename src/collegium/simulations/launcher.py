@@ -109,6 +109,7 @@ def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Pat
         "coordinator": f"{HOST}:{port}",
         "credentials": str(member.credentials),
         "roster": str(run.folder / ROSTER),
+        "parties": [one.name for one in run.cohort],
         "policy": str(member.folder / POLICY),
         "collusion": run.config.votes.collusion,
         "folder": str(member.folder),
@@ -117,6 +118,8 @@ def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Pat
         "noise_seed": run.config.seed,
     }
     lines = [f"{key} = {toml_value(value)}" for key, value in settings.items() if value is not None]
+    if member.source.group is None:
+        source["one_row_each"] = False  # nobody said that the rows of a simulation are persons
     lines += ["[data]", *(f"{key} = {toml_value(value)}" for key, value in source.items())]
     path = member.folder / "party.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

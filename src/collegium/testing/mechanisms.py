@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 
 from collegium.errors import DataError, UnsupportedAccounting
 from collegium.testing.promises import promise, refuses
-from collegium_accounting.analysis.attack import Histogram, histograms, neighbours, outcomes
+from collegium_accounting.analysis.attack import Histogram, histograms, neighbours
 from collegium_accounting.analysis.audit import clopper_pearson
 from collegium_accounting.analysis.epsilons import planned_charges, rounds_of
 from collegium_accounting.game.laws import block_profile
 from collegium_accounting.game.profile import Profile
-from collegium_accounting.mechanisms.base import ABSTAIN, Mechanism
+from collegium_accounting.mechanisms.base import Noise
+from collegium_accounting.mechanisms.labels import ABSTAIN, LabelMechanism, LabelStage, labels_of
 from collegium_accounting.mechanisms.registry import create, known_names
+from collegium_accounting.mechanisms.votes import VoteMechanism
+from collegium_accounting.noise.distributed import COORDINATOR, AddedBy
 from collegium_accounting.noise.sources import SeededNoise, SystemNoise
 from collegium_accounting.renyi import RenyiCurve
 from collegium_accounting.units import Adjacency, IntArray, Unit
@@ -38,11 +41,31 @@ Sums = Callable[[tuple[int, ...], int, np.random.Generator], IntArray]
 """What the parties' sum may be for one histogram: ``(histogram, runs, generator)`` to ``[runs, classes]``."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Tried:
+    """A mechanism on sums whose noise ``added`` says who adds."""
+
+    mechanism: LabelMechanism
+    added: AddedBy
+
+    @property
+    def name(self) -> str:
+        return self.mechanism.name
+
+    @property
+    def stages(self) -> tuple[LabelStage, ...]:
+        return self.mechanism.summed(self.added)
+
+    def release(self, counts: IntArray, noise: Noise) -> IntArray:
+        return labels_of(self.stages, counts, noise)
+
+
 def check_mechanism(
-    mechanism: Mechanism,
+    mechanism: LabelMechanism,
     *,
     teachers: int = 20,
     classes: int = 3,
+    added: AddedBy = COORDINATOR,
     sums: Sums | None = None,
     runs: int = 200_000,
     seed: int = 0,
@@ -51,12 +74,14 @@ def check_mechanism(
 
     Parameters
     ----------
-    mechanism : Mechanism
+    mechanism : LabelMechanism
         The mechanism with its parameters. Noise of a few votes is measured more sharply than noise of many.
     teachers : int
         Votes per query in the histograms that are tried; for a mechanism with a threshold, somewhat above it.
     classes : int
         Classes in the histograms that are tried, at least 2.
+    added : AddedBy
+        Who adds the noise: where the parties do, give the ``sums`` that carry it.
     sums : callable, optional
         What the parties' sum is for a histogram of all records, where it is not the histogram itself: a sample of
         the records, or a sum that carries the parties' noise. Takes the histogram (a tuple of counts), a number of
@@ -83,24 +108,25 @@ def check_mechanism(
     """
     promise(runs >= 1000 and teachers >= 2 and classes >= 2, "the suite needs 1000 runs, 2 teachers and 2 classes")
     _check_description(mechanism)
-    curves = dict(_checked_charges(mechanism))
-    _check_release(mechanism, teachers, classes)
+    tried = _Tried(mechanism, added)
+    curves = dict(_checked_charges(tried))
+    _check_release(tried, teachers, classes)
     if sums is None:
-        _check_refusals(mechanism, teachers, classes)
-    _check_independence(mechanism, teachers, classes, seed)
-    _check_ties(mechanism, teachers, classes)
+        _check_refusals(tried, teachers, classes)
+    _check_independence(tried, teachers, classes, seed)
+    _check_ties(tried, teachers, classes)
     drawn = sums or _as_it_is
     for adjacency, curve in curves.items():
         if sums is None:
             _check_exact_loss(mechanism, adjacency, curve, teachers, classes, seed)
-        _check_measured_loss(mechanism, adjacency, teachers, classes, drawn, runs, seed)
+        _check_measured_loss(tried, adjacency, teachers, classes, drawn, runs, seed)
 
 
 def _as_it_is(histogram: Histogram, runs: int, generator: np.random.Generator) -> IntArray:
     return np.tile(np.asarray(histogram, dtype=np.int64), (runs, 1))
 
 
-def _check_description(mechanism: Mechanism) -> None:
+def _check_description(mechanism: LabelMechanism) -> None:
     cls = type(mechanism)
     frozen = getattr(getattr(cls, "__dataclass_params__", None), "frozen", False)
     promise(dataclasses.is_dataclass(cls) and frozen, f"{cls.__qualname__} must be a frozen dataclass")
@@ -118,12 +144,12 @@ def _check_description(mechanism: Mechanism) -> None:
     promise(len(mechanism.stages) > 0, f"{name} has no stage, so nothing would be charged")
 
 
-def _charge(mechanism: Mechanism, unit: Unit) -> RenyiCurve:
+def _charge(mechanism: _Tried, unit: Unit) -> RenyiCurve:
     curves = [stage.charge(ORDERS, unit) for stage in mechanism.stages]
     return sum(curves[1:], curves[0])
 
 
-def _checked_charges(mechanism: Mechanism) -> Iterator[tuple[Adjacency, RenyiCurve]]:
+def _checked_charges(mechanism: _Tried) -> Iterator[tuple[Adjacency, RenyiCurve]]:
     """The charge of one query for one vote, per adjacency that the mechanism covers; at least one."""
     covered = 0
     for adjacency in Adjacency:
@@ -146,13 +172,13 @@ def _checked_charges(mechanism: Mechanism) -> Iterator[tuple[Adjacency, RenyiCur
     promise(covered > 0, f"{mechanism.name} states a charge for no adjacency")
 
 
-def _check_release(mechanism: Mechanism, teachers: int, classes: int) -> None:
+def _check_release(mechanism: _Tried, teachers: int, classes: int) -> None:
     votes = np.zeros((4, classes), dtype=np.int64)
     votes[:, 0] = teachers
     kept = votes.copy()
 
     def released(counts: IntArray) -> IntArray:
-        return mechanism.release(counts, noise=SystemNoise())
+        return mechanism.release(counts, SystemNoise())
 
     labels = released(votes)
     promise((votes == kept).all(), f"{mechanism.name} changes the votes that it is given")
@@ -166,7 +192,7 @@ def _check_release(mechanism: Mechanism, teachers: int, classes: int) -> None:
     promise(len(empty) == 0, f"{mechanism.name} releases labels although no query was asked")
 
 
-def _check_refusals(mechanism: Mechanism, teachers: int, classes: int) -> None:
+def _check_refusals(mechanism: _Tried, teachers: int, classes: int) -> None:
     votes = np.full((4, classes), teachers, dtype=np.int64)
     for wrong, what in (
         (votes - teachers - 1, "negative counts"),
@@ -195,13 +221,11 @@ class _Noiseless:
         return np.asarray(counts.argmax(axis=1), dtype=np.int64)
 
 
-def _check_ties(mechanism: Mechanism, teachers: int, classes: int) -> None:
+def _check_ties(mechanism: _Tried, teachers: int, classes: int) -> None:
     """Discrete noise makes ties, and the exact accounting counts them for the lowest class."""
     half = max(1, teachers // 2)
     tied = np.array([[half] * classes, [0] * (classes - 2) + [half, half]], dtype=np.int64)
-    labels = mechanism.release(tied, noise=_Noiseless())
-    if labels.ndim > 1:
-        return  # one bit per class: no class wins over another
+    labels = mechanism.release(tied, _Noiseless())
     for row, label in zip(tied, labels.tolist(), strict=True):
         lowest = int(row.argmax())
         promise(
@@ -211,7 +235,7 @@ def _check_ties(mechanism: Mechanism, teachers: int, classes: int) -> None:
         )
 
 
-def _check_independence(mechanism: Mechanism, teachers: int, classes: int, seed: int) -> None:
+def _check_independence(mechanism: _Tried, teachers: int, classes: int, seed: int) -> None:
     """Equal histograms agree as often within one release as across releases, or noise is shared between them.
 
     Compared are the rates at which two outcomes agree: neighbouring rows of one release, equal rows of two
@@ -220,13 +244,13 @@ def _check_independence(mechanism: Mechanism, teachers: int, classes: int, seed:
     """
     histogram = _undecided(mechanism, teachers, classes, seed)
     calls, rows = 2_000, 10
-    once, again = (outcomes(mechanism, SeededNoise(seed), np.tile(histogram, (calls, 1))) for _ in range(2))
+    once, again = (mechanism.release(np.tile(histogram, (calls, 1)), SeededNoise(seed)) for _ in range(2))
     promise(
         bool((once == again).all()),
         f"{mechanism.name} draws randomness beside the noise that it is given: equal seeds give other labels",
     )
     noise = SeededNoise(seed + 1)
-    drawn = np.stack([outcomes(mechanism, noise, np.tile(histogram, (rows, 1))) for _ in range(calls)])
+    drawn = np.stack([mechanism.release(np.tile(histogram, (rows, 1)), noise) for _ in range(calls)])
     across = drawn[0::2, 0::2] == drawn[1::2, 1::2]
     for shared, what in (
         (drawn[:, 0::2] == drawn[:, 1::2], "for several queries of one release"),
@@ -242,21 +266,21 @@ def _check_independence(mechanism: Mechanism, teachers: int, classes: int, seed:
         )
 
 
-def _undecided(mechanism: Mechanism, teachers: int, classes: int, seed: int) -> IntArray:
+def _undecided(mechanism: _Tried, teachers: int, classes: int, seed: int) -> IntArray:
     """Among the histograms that are tried, the one whose most frequent outcome is the least frequent."""
     noise = SeededNoise(seed)
     tried = [np.array(one, dtype=np.int64) for one in histograms(teachers, classes)]
     frequent = [
-        np.unique(outcomes(mechanism, noise, np.tile(one, (500, 1))), return_counts=True)[1].max() for one in tried
+        np.unique(mechanism.release(np.tile(one, (500, 1)), noise), return_counts=True)[1].max() for one in tried
     ]
     return tried[int(np.argmin(frequent))]
 
 
 def _check_exact_loss(
-    mechanism: Mechanism, adjacency: Adjacency, curve: RenyiCurve, teachers: int, classes: int, seed: int
+    mechanism: LabelMechanism, adjacency: Adjacency, curve: RenyiCurve, teachers: int, classes: int, seed: int
 ) -> None:
     """The data-independent charge lies above the mechanism's own exact loss on every histogram."""
-    if mechanism.no_votes_because:
+    if not isinstance(mechanism, VoteMechanism):
         return
     generator = np.random.default_rng(seed)
     random = generator.multinomial(teachers, generator.dirichlet(np.ones(classes), size=20))
@@ -287,16 +311,17 @@ class _Rates:
         return max(first, (1.0 - self.high) - math.exp(epsilon) * (1.0 - self.other_low))
 
 
-def _stated_profile(mechanism: Mechanism, adjacency: Adjacency, classes: int) -> Profile | None:
+def _stated_profile(tried: _Tried, adjacency: Adjacency, classes: int) -> Profile | None:
     """What one answer costs by the laws that a ledger charges; None where nothing finite is stated."""
+    charges = planned_charges(tried.mechanism, Unit(1, adjacency), 1, added=tried.added)
     try:
-        return block_profile(rounds_of(planned_charges(mechanism, Unit(1, adjacency), 1), classes), DELTAS[-1])
+        return block_profile(rounds_of(charges, classes), DELTAS[-1])
     except UnsupportedAccounting:
         return None
 
 
 def _check_measured_loss(
-    mechanism: Mechanism,
+    mechanism: _Tried,
     adjacency: Adjacency,
     teachers: int,
     classes: int,
@@ -311,7 +336,7 @@ def _check_measured_loss(
 
     def draw(histogram: Histogram, number: int) -> IntArray:
         parts = [min(_BATCH, number - start) for start in range(0, number, _BATCH)]
-        return np.concatenate([outcomes(mechanism, noise, sums(histogram, part, generator)) for part in parts])
+        return np.concatenate([mechanism.release(sums(histogram, part, generator), noise) for part in parts])
 
     pilots = []
     for pair in neighbours(histograms(teachers, classes), adjacency):

@@ -33,12 +33,14 @@ from collegium.clock import utc_now
 from collegium.coordinator.membership.members import RENEW_BEFORE
 from collegium.errors import DataError, IdentityError
 from collegium.parties.answer_book import FILE
-from collegium.parties.cli import PartyConfig
+from collegium.parties.config import PartyConfig
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.certificates import read_certificate, read_subject
 
 FIRST, LATE, ADDED = ("ash", "birch", "cedar", "oak"), "yew", "elm"
+OWN = {"NAMES": ",".join((*FIRST, LATE)), "--group PERSON": "--one-row-each"}
+"""What every institution types itself into its line."""
 CODE_HOURS, CERTIFICATE_DAYS = 12, 5
 VOTES = """
 [teachers]
@@ -63,7 +65,7 @@ STUDIES = (
 SERVE = "collegium coordinator serve consortium.toml --study STUDY --wait WAIT"
 QUERIES = (24, 24, 24, 1)
 """What a party counts as answers in each of them."""
-MECHANISMS = {"noised-class-sums", "noised-gnmax", "lnmax", "noised-individual-knn"}
+MECHANISMS = {"class-sums", "gnmax", "lnmax", "individual-knn"}
 PARTY_SERVE = "collegium party serve NAME/party.toml"
 PROVISION = "collegium provision consortium.toml"
 
@@ -148,7 +150,7 @@ class Week:
 
     def enrol(self, name: str) -> None:
         line = next(line for line in self.lines if f" --name {name} " in line)
-        self.typist.type(line, FILE=f"{name}.csv", COLUMN="y")
+        self.typist.type(line, FILE=f"{name}.csv", COLUMN="y", **OWN)
         policy = Path(name) / "policy.toml"
         text = policy.read_text()
         for setting, value in {
@@ -170,7 +172,7 @@ class Week:
     def enrol_late(self) -> None:
         """A code that has expired is refused, and enrols nobody; the operator gives another."""
         line = next(line for line in self.lines if f" --name {LATE} " in line)
-        said = self.typist.type(line, status=IdentityError.exit_status, FILE=f"{LATE}.csv", COLUMN="y")
+        said = self.typist.type(line, status=IdentityError.exit_status, FILE=f"{LATE}.csv", COLUMN="y", **OWN)
         assert f"the join code of {LATE} expired on" in said
         self.lines = self.typist.type(f"{PROVISION} --renew-code {LATE}").splitlines()
         self.enrol(LATE)

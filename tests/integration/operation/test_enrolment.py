@@ -64,6 +64,7 @@ class EnrolmentScene:
             self.code if code is None else code,
             fingerprint or self.authority.fingerprint,
             self.folder / folder,
+            parties=() if (self.folder / folder / "party.toml").exists() else ("ash", "birch", "cedar"),
         )
 
 
@@ -85,7 +86,7 @@ def test_a_party_enrols_and_gets_what_it_needs_to_serve(scene: EnrolmentScene) -
     scene.enrol()
     credentials = Credentials.load(scene.folder / "ash" / "credentials", "party")
     assert credentials.name == "ash" and scene.enrolled == ["ash"]
-    from collegium.parties.cli import PartyConfig, known_roster, policy_of
+    from collegium.parties.config import PartyConfig, known_roster, policy_of
 
     config = PartyConfig.read(scene.folder / "ash" / "party.toml")
     assert config.coordinator == "localhost:7443"
@@ -224,7 +225,9 @@ def test_somebody_in_between_who_shows_the_right_authority_does_not_get_the_code
     heard: list[bytes] = []
     port, thread = eavesdropper(identity, scene.authority.pem, heard)
     with pytest.raises(IdentityError, match=r"not this consortium's coordinator|a party, not the coordinator"):
-        enrol(f"localhost:{port}", "ash", scene.code, scene.authority.fingerprint, scene.folder / "ash")
+        enrol(
+            f"localhost:{port}", "ash", scene.code, scene.authority.fingerprint, scene.folder / "ash", parties=["ash"]
+        )
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert heard and not any(scene.code.encode() in line for line in heard)
@@ -276,7 +279,7 @@ def test_nobody_there_and_somebody_else_there_are_told_apart(scene: EnrolmentSce
     with socket.create_server(("localhost", 0)) as silent:
         port = silent.getsockname()[1]
     with pytest.raises(Unreachable, match="cannot reach the enrolment"):
-        enrol(f"localhost:{port}", "ash", scene.code, scene.authority.fingerprint, tmp_path / "x")
+        enrol(f"localhost:{port}", "ash", scene.code, scene.authority.fingerprint, tmp_path / "x", parties=["ash"])
     with socket.create_server(("localhost", 0)) as listener:
 
         def speak_plainly() -> None:
@@ -288,5 +291,10 @@ def test_nobody_there_and_somebody_else_there_are_told_apart(scene: EnrolmentSce
         threading.Thread(target=speak_plainly, daemon=True).start()
         with pytest.raises(ProtocolViolation, match=r"no TLS 1\.3"):
             enrol(
-                f"localhost:{listener.getsockname()[1]}", "ash", scene.code, scene.authority.fingerprint, tmp_path / "x"
+                f"localhost:{listener.getsockname()[1]}",
+                "ash",
+                scene.code,
+                scene.authority.fingerprint,
+                tmp_path / "x",
+                parties=["ash"],
             )

@@ -39,7 +39,8 @@ CHECK = "collegium party check clinic-1/party.toml"
 PARTY_SERVE = "collegium party serve clinic-1/party.toml"
 ENROL = (
     "collegium party enrol --coordinator localhost:7444 --name clinic-1 --code CODE --fingerprint SHA256 "
-    "--folder clinic-1 --data clinic-1.csv --label diagnosis"
+    "--folder clinic-1 --parties clinic-1,clinic-2,clinic-3,clinic-4,clinic-5 --data clinic-1.csv --label diagnosis "
+    "--one-row-each"
 )
 RENEW = "collegium party enrol --coordinator localhost:7444 --name clinic-1 --fingerprint SHA256 --folder clinic-1"
 INIT = (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.consortium import Scene
+from support.consortium import NAMES, Scene
 from support.pages import blocks_of, text_of_page
 from support.processes import interrupt, killed_at_the_end, read_until, start_collegium
 
@@ -84,11 +84,11 @@ def enrolment_lines(scene: Scene) -> Iterator[str]:
     """What a party reads that is not let in, or no longer."""
     address, folder, right = scene.config.consortium.enrolment, scene.folder, scene.fingerprint
     code = scene.code_for("ash")
-    yield line_of(lambda: enrol(address, "ash", code, "0" * 64, folder / "ash"))
-    yield line_of(lambda: enrol(address, "ash", "0" * 32, right, folder / "ash"))
+    yield line_of(lambda: enrol(address, "ash", code, "0" * 64, folder / "ash", parties=NAMES))
+    yield line_of(lambda: enrol(address, "ash", "0" * 32, right, folder / "ash", parties=NAMES))
     scene.members.change(lambda members: (members.with_code("birch", code, NOW - timedelta(days=2), 1), None))
-    yield line_of(lambda: enrol(address, "birch", code, right, folder / "birch"))
-    credentials = enrol(address, "ash", code, right, folder / "ash").credentials
+    yield line_of(lambda: enrol(address, "birch", code, right, folder / "birch", parties=NAMES))
+    credentials = enrol(address, "ash", code, right, folder / "ash", parties=NAMES).credentials
     key = folder / "ash" / "credentials" / SIGNING_KEY
     key.chmod(0o644)
     yield line_of(lambda: Credentials.load(folder / "ash" / "credentials", "party"))
@@ -117,7 +117,7 @@ def certificate_lines(scene: Scene) -> Iterator[str]:
 def unreachable_lines(scene: Scene, caplog: pytest.LogCaptureFixture) -> Iterator[str]:
     """Nobody listens at either port."""
     address, fingerprint = scene.config.consortium.enrolment, scene.fingerprint
-    yield line_of(lambda: enrol(address, "oak", "0" * 32, fingerprint, scene.folder / "oak"))
+    yield line_of(lambda: enrol(address, "oak", "0" * 32, fingerprint, scene.folder / "oak", parties=NAMES))
     authority = load_authority(scene.folder / "consortium" / "authority")
     request = create_identity(scene.folder / "oak", "oak", "party")
     certificate = authority.issue(request, name="oak", role="party")

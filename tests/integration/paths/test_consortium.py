@@ -57,13 +57,24 @@ class Consortium:
     def provision(self) -> dict[str, list[str]]:
         """By party, the options of the line that its institution is given, but for those that name its records."""
         lines = [line.split() for line in self.did("provision", self.file).splitlines() if "party enrol" in line]
-        return {name: line[3 : line.index("--data")] for name, line in zip(NAMES, lines, strict=True)}
+        return {name: line[3 : line.index("--parties")] for name, line in zip(NAMES, lines, strict=True)}
 
     def enrol(self, given: dict[str, list[str]], sum_modes: str = "") -> None:
         """Every institution enrols with its own records, and agrees to ways of summing where it has to write that."""
         label = [] if self.label is None else ["--label", self.label]
         for enrolling in [
-            start_collegium("party", "enrol", *given[name], "--data", self.records[name], *label, folder=self.folder)
+            start_collegium(
+                "party",
+                "enrol",
+                *given[name],
+                "--parties",
+                ",".join(NAMES),
+                "--one-row-each",
+                "--data",
+                self.records[name],
+                *label,
+                folder=self.folder,
+            )
             for name in NAMES
         ]:
             output_of(enrolling)

@@ -11,7 +11,8 @@ from collegium.data.loading.loading import load
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import Task
 from collegium.errors import CannotServe, CollegiumError, ColumnMissing, ConfigurationError, DataError, StorageError
-from collegium.parties.cli import PartyConfig, _records
+from collegium.parties.cli import _records
+from collegium.parties.config import PartyConfig
 from collegium.parties.session import Answers, PartySession
 from collegium.protocol.channels import Backoff
 

@@ -79,7 +79,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             with urllib.request.urlopen(f"http://127.0.0.1:{status}/{path}", timeout=COMMAND_S) as answer:
                 story.waiting[path] = answer.read().decode()
         for name, command in zip(NAMES, enrolments, strict=True):
-            run(command.replace("FILE --label COLUMN", "digits"), story.folder)
+            run(re.sub("NAMES .*", f"{','.join(NAMES)} --data digits --one-row-each", command), story.folder)
             policy = story.folder / name / "policy.toml"  # an exact sum of three needs a word
             policy.write_text(policy.read_text().replace("few_parties = false", "few_parties = true"))
             started.append(start_typed(story.type(PARTY, clinic_1=name), story.folder))

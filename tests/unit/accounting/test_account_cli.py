@@ -152,7 +152,7 @@ def test_two_classes_cost_less_in_the_account_than_any_number_of_them(collegium)
     "given",
     [
         ("gnmax", "--sigma", 40, "--queries", 4, "--unit", "party", "--teachers-per-party", 3),
-        ("noised-gnmax", "--sigma", 40, "--honest-survivors", 3, "--queries", 4),
+        ("gnmax", "--sigma", 40, "--honest-survivors", 3, "--queries", 4),
         ("individual-knn", "--sigma", 70, "--participations", 1, "--levels", 4),
         ("gnmax", "--sigma", 40, "--queries", 4, "--delta", 1e-12),
         ("gnmax", "--sigma", 6000, "--queries", 100_000),
@@ -164,6 +164,20 @@ def test_where_no_game_is_played_the_headline_is_that_of_the_whole_noisy_vector(
     assert (
         0.8 * shown["epsilon_data_independent_classic"] < shown["epsilon"] < shown["epsilon_data_independent_classic"]
     )
+
+
+def test_an_account_says_who_adds_the_noise_and_charges_the_whole_vector_where_the_parties_do(collegium, votes):
+    given = ("account", "-m", "gnmax", "--sigma", 40, "--queries", 4, "--json")
+    plain, noised = (json.loads(collegium(*given, *more)[1]) for more in ((), ("--honest-survivors", 3)))
+    assert (plain["noise_added_by"], plain["honest_survivors"]) == ("coordinator", None)
+    assert (noised["noise_added_by"], noised["honest_survivors"]) == ("parties", 3)
+    assert plain["parameters"] == noised["parameters"] and plain["epsilon"] < noised["epsilon"]
+    shared = ("--honest-survivors", 3)
+    of_votes = ("account", "-m", "gnmax", "--sigma", 40, *shared, "--votes", votes)
+    laplace = ("account", "-m", "lnmax", "--gamma", 1, *shared, "--queries", 1)
+    for wrong, said in ((of_votes, "--queries"), (laplace, "lnmax has none")):
+        status, out, err = collegium(*wrong)
+        assert status and out == "" and said in err and len(err.strip().splitlines()) == 1
 
 
 @pytest.mark.slow
@@ -193,7 +207,7 @@ def test_individual_neighbours_are_accounted_for_as_records_that_come_or_go_and_
     "given",
     [
         ("knn", "--k", 3, "--classes", 3, "--threshold", 2, "--sigma1", 1, "--sigma2", 1, "--sampling-rate", 0.1),
-        ("noised-gnmax", "--sigma", 4, "--honest-survivors", 3),
+        ("class-sums", "--sigma", 4),
     ],
 )
 def test_what_counts_alone_do_not_show_is_not_audited(collegium, given):

@@ -105,7 +105,7 @@ def test_the_files_that_commands_write_fit_their_schemas(tmp_path: Path, monkeyp
     for kind, file in (("consortium", "consortium.toml"), ("study", "consortium/studies/second/study.toml")):
         assert not mistakes(kind, Path(file).read_text())
     terms = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=40.0, answers=100, pools=("00" * 32,))
-    asked = {"sessions": '"h:1"', "parties": '["ash"]', "source": '"a.csv"', "label": "", "group": ""}
+    asked = {"sessions": '"h:1"', "parties": '["ash"]', "source": '"a.csv"', "label": "", "whose": ""}
     party = filled("collegium.parties", "party.toml", **asked)
     for kind, text in (("party", party), ("policy", policy_text(terms))):
         assert not mistakes(kind, text)

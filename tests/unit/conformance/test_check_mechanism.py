@@ -13,8 +13,9 @@ import pytest
 from collegium.testing import check_mechanism
 from collegium.testing.mechanisms import Sums
 from collegium_accounting.game.laws import Law, VectorLaw
-from collegium_accounting.mechanisms import IntArray, Mechanism, Noise, SeededNoise, Unit, create, register, registry
-from collegium_accounting.mechanisms.gnmax import GaussianRelease, GNMax
+from collegium_accounting.mechanisms import AddedBy, IntArray, Noise, SeededNoise, Unit, create, register, registry
+from collegium_accounting.mechanisms.gnmax import GaussianVotes, GNMax
+from collegium_accounting.mechanisms.labels import ArgMax
 from collegium_accounting.renyi import RenyiCurve
 
 OURS = {
@@ -46,10 +47,9 @@ def noised_by_parties(sigma: float) -> Sums:
 
 
 def test_a_mechanism_whose_noise_the_parties_add_keeps_its_promises() -> None:
-    noised = create("noised-gnmax", sigma=3.0, honest_survivors=3)
-    check_mechanism(noised, sums=noised_by_parties(3.0))
+    check_mechanism(GNMax(3.0), added=AddedBy(3), sums=noised_by_parties(3.0))
     with pytest.raises(AssertionError, match="was measured"):
-        check_mechanism(noised, sums=noised_by_parties(1.0))
+        check_mechanism(GNMax(3.0), added=AddedBy(3), sums=noised_by_parties(1.0))
 
 
 @dataclass(frozen=True)
@@ -59,59 +59,59 @@ class Planted(GNMax):
     name: ClassVar[str] = "planted"
 
     @property
-    def stages(self) -> tuple[GaussianRelease, ...]:
-        return (self.bug("release", self.sigma),)
+    def stages(self) -> tuple[GaussianVotes, ...]:
+        return (self.bug("release", self.sigma, ArgMax()),)
 
-    bug: ClassVar[type[GaussianRelease]] = GaussianRelease
+    bug: ClassVar[type[GaussianVotes]] = GaussianVotes
 
 
-class HalfTheNoise(GaussianRelease):
+class HalfTheNoise(GaussianVotes):
     def run(self, counts: IntArray, noise: Noise) -> IntArray:
-        return GaussianRelease(self.name, self.sigma / 2).run(counts, noise)
+        return GaussianVotes(self.name, self.sigma / 2, ArgMax()).run(counts, noise)
 
 
-class NoNoise(GaussianRelease):
+class NoNoise(GaussianVotes):
     def run(self, counts: IntArray, noise: Noise) -> IntArray:
-        return GaussianRelease(self.name, 1e-9).run(counts, noise)
+        return GaussianVotes(self.name, 1e-9, ArgMax()).run(counts, noise)
 
 
-class ChargeTooSmall(GaussianRelease):
+class ChargeTooSmall(GaussianVotes):
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         honest = super().charge(orders, unit)
         return RenyiCurve(honest.orders, honest.values / 2)
 
 
-class LawTooSmall(GaussianRelease):
+class LawTooSmall(GaussianVotes):
     def law(self, unit: Unit, classes: int | None = None) -> Law:
         return VectorLaw(0.5 / self.sigma)
 
 
-class HighestOfTies(GaussianRelease):
+class HighestOfTies(GaussianVotes):
     def run(self, counts: IntArray, noise: Noise) -> IntArray:
         turned = np.ascontiguousarray(counts[:, ::-1]) if np.ndim(counts) == 2 else counts
         return np.shape(counts)[-1] - 1 - super().run(turned, noise)
 
 
-class OneDrawPerRelease(GaussianRelease):
+class OneDrawPerRelease(GaussianVotes):
     def run(self, counts: IntArray, noise: Noise) -> IntArray:
         super().run(counts, noise)  # refuses wrong votes
         drawn = noise.gaussian(self.sigma, (1, counts.shape[1]))
         return np.asarray((counts + drawn).argmax(axis=1), dtype=np.int64)
 
 
-class SameDrawsAgain(GaussianRelease):
+class SameDrawsAgain(GaussianVotes):
     def run(self, counts: IntArray, noise: Noise) -> IntArray:
         super().run(counts, noise)
         drawn = np.rint(np.random.default_rng(5).normal(0, self.sigma, counts.shape)).astype(np.int64)
         return np.asarray((counts + drawn).argmax(axis=1), dtype=np.int64)
 
 
-class OwnRandomness(GaussianRelease):
+class OwnRandomness(GaussianVotes):
     def run(self, counts: IntArray, noise: Noise) -> IntArray:
         return super().run(counts, SeededNoise(secrets.randbits(64)))
 
 
-class AnyVotes(GaussianRelease):
+class AnyVotes(GaussianVotes):
     def run(self, counts: IntArray, noise: Noise) -> IntArray:
         counts = np.atleast_2d(counts).astype(np.int64)
         return np.asarray((counts + noise.gaussian(self.sigma, counts.shape)).argmax(axis=1), dtype=np.int64)
@@ -139,13 +139,10 @@ def planted() -> Iterator[None]:
         (AnyVotes, "must refuse negative counts"),
     ],
 )
-def test_a_planted_bug_is_caught_by_name(
-    bug: type[GaussianRelease], named: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_bug_is_caught_by_name(bug: type[GaussianVotes], named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Planted, "bug", bug)
-    mechanism: Mechanism = Planted(3.0)
     with pytest.raises(AssertionError, match=named):
-        check_mechanism(mechanism)
+        check_mechanism(Planted(3.0))
 
 
 @pytest.mark.usefixtures("planted")

@@ -21,7 +21,17 @@ from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium_accounting.game.laws import VectorLaw, block_epsilon
-from collegium_accounting.mechanisms import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, Unit, create
+from collegium_accounting.mechanisms import (
+    ABSTAIN,
+    NEXT_STAGE,
+    LabelMechanism,
+    LabelStage,
+    Mechanism,
+    Noise,
+    Stage,
+    Unit,
+    create,
+)
 from collegium_accounting.renyi import RenyiCurve, gaussian_curve
 
 KEYS = [f"q{n}" for n in range(10)]
@@ -30,10 +40,9 @@ COUNTS = np.array([[10, 0] if n % 2 else [5, 5] for n in range(10)], dtype=np.in
 
 
 @dataclass(frozen=True)
-class Noisy(Stage):
+class Noisy(LabelStage):
     """Costs what Gaussian noise costs."""
 
-    name: str
     sigma: float
 
     @property
@@ -67,14 +76,14 @@ class Answer(Noisy):
 
 
 @dataclass(frozen=True)
-class TwoStages(Mechanism):
+class TwoStages(LabelMechanism):
     """Screen, then answer."""
 
     name: ClassVar[str] = "two-stages"
     source: ClassVar[str] = "test"
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[LabelStage, ...]:
         return (Screen(), Answer())
 
     def parameters(self) -> dict[str, float | int | str]:

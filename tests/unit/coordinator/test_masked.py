@@ -220,8 +220,8 @@ def test_noised_screening_and_answer_are_two_sums_each_with_its_own_charge(
     with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
         charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
     assert [(charge.purpose, charge.queries) for charge in charges] == [
-        ("noised threshold", 20),
-        ("noised release", answered),
+        ("threshold", 20),
+        ("release", answered),
     ]
     assert [item.queries for item in record.rounds] == [20, answered]
 

@@ -12,7 +12,7 @@ import pytest
 from collegium.errors import ConfigurationError
 from collegium.privacy.evaluation_cells import BINS, EDGES, Layout, other_classes
 from collegium_accounting.game.laws import VectorLaw
-from collegium_accounting.mechanisms import Adjacency, SeededNoise, Unit
+from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Adjacency, SeededNoise, Unit
 from collegium_accounting.mechanisms import record_counts as counts_file
 from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts, counts_of, noisy, weights_of
 from collegium_accounting.renyi import WIDE_ORDERS
@@ -128,19 +128,15 @@ def test_cells_say_what_was_predicted_and_how_surely() -> None:
 def test_the_charge_is_one_gaussian_of_the_stated_sensitivity_for_every_unit() -> None:
     for candidates, classes, parts in ((1, 2, 1), (4, 2, 1), (2, 10, 3)):
         plain = of_classifiers(20.0, classes, candidates)
-        noised = plain.noised_by_parties(7)
         for adjacency, factor in ((Adjacency.ADD_REMOVE, 1.0), (Adjacency.REPLACE, 2.0)):
             rho = factor * parts * candidates / (2.0 * 20.0**2)
-            for mechanism in (plain, noised):
-                charge = mechanism.charge(WIDE_ORDERS, Unit(1, adjacency))
+            for added in (COORDINATOR, AddedBy(7)):
+                (stage,) = plain.summed(added)
+                charge = stage.charge(WIDE_ORDERS, Unit(1, adjacency))
                 np.testing.assert_allclose(charge.values, rho * np.array(WIDE_ORDERS), rtol=1e-6)
-                law = mechanism.stages[0].law(Unit(1, adjacency))
+                law = stage.law(Unit(1, adjacency))
                 assert isinstance(law, VectorLaw) and law.mu == pytest.approx(math.sqrt(2.0 * rho)) and law.slack < 2e-6
-        assert (
-            noised.noise_votes
-            == pytest.approx(plain.noise_votes)
-            == pytest.approx(20.0 / math.sqrt(parts * candidates))
-        )
+        assert plain.noise_votes == pytest.approx(20.0 / math.sqrt(parts * candidates))
 
 
 def test_the_noise_is_what_is_charged() -> None:

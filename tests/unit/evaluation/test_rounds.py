@@ -431,8 +431,7 @@ def test_the_parties_noise_is_all_there_and_half_of_it_would_be_missed(
         plain = of_classifiers(sigma, 2, 16)
         assert isinstance(evaluation.sum, MaskedSum)
         plan = evaluation.sum.plan
-        noised = plain.noised_by_parties(plan.honest_survivors)
-        terms = Terms.of(noised, "masked+noised", noised.stages[0].name)
+        terms = Terms.of(plain, "masked+noised", plain.stages[0].name, plan.honest_survivors)
         question = Evaluate(terms, "ledger", False, (student,) * 16, 2)
         asked = VoteRound(question, dict.fromkeys(measured.parties.names(), 0), 60.0, 5)
         counts = evaluation.sum.sum_votes(asked).counts[0].reshape(16, -1) / ONE
@@ -448,12 +447,12 @@ def test_the_parties_noise_is_all_there_and_half_of_it_would_be_missed(
 def test_a_policy_from_enrolment_agrees_to_the_announced_evaluation_and_to_no_weaker_one() -> None:
     asked = config(mechanism={"name": "gnmax", "parameters": {"sigma": 9.0}})
     (told,) = announced_counts(asked)
-    assert told.sum_mode == "masked+noised" and told.mechanism == "noised-record-counts"
+    assert told.sum_mode == "masked+noised" and told.mechanism == "record-counts"
     terms = AnnouncedTerms(
         sum_mode="masked", mechanism="gnmax", noise_votes=9.0, answers=9, counts=(told,), pools=("ab" * 32,)
     )
     policy = PolicyConfig.model_validate(tomllib.loads(policy_text(terms)))
-    assert policy.mechanisms == ("gnmax", "noised-record-counts") and policy.sum_modes == (
+    assert policy.mechanisms == ("gnmax", "record-counts") and policy.sum_modes == (
         "masked",
         "masked+noised",
     )

@@ -153,7 +153,7 @@ def test_studies_of_teachers_and_of_sums_add_up_for_a_record_added_or_removed(
     sums = VectorLaw(0.2)
     studies = [
         (sums, {"adjacency": "add-remove", "mechanism": {"name": "class-sums", "sigma": 5.0}}),
-        (ONE, {"mechanism": {"name": "gnmax", "sigma": 40.0}}),
+        (ONE, {"fixed_voters": True, "mechanism": {"name": "of-a-package-that-is-not-here", "sigma": 40.0}}),
     ]
     for law, terms in studies if sums_first else reversed(studies):
         with open_ledger(blocks={"release": Block({"record": law})}, **terms) as ledger:
@@ -166,6 +166,14 @@ def test_studies_of_teachers_and_of_sums_add_up_for_a_record_added_or_removed(
     least, most = verify(path).bounds("record", "add-remove")
     assert 0.5 * both < least <= both < most < 2 * both
     assert verify(path).bounds("record", "replace")[1] == np.inf
+
+
+def test_votes_of_records_that_may_leave_say_nothing_of_a_record_added_or_removed(open_ledger: OpenLedger) -> None:
+    with open_ledger(blocks={"release": Block({"record": ONE})}, mechanism={"name": "gnmax", "sigma": 40.0}) as ledger:
+        charge(ledger, 1, ONE)
+        assert ledger.epsilon(("record", "add-remove")) == np.inf
+    with open_ledger(fixed_voters=True) as ledger:
+        assert ledger.epsilon(("record", "add-remove")) == np.inf, "what was charged keeps what it was charged for"
 
 
 @pytest.mark.parametrize("rounds", [1, 20])

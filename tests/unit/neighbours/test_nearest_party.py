@@ -178,9 +178,9 @@ def test_a_request_that_cannot_be_right_does_not_exist(wrong: dict[str, Any]) ->
 
 @pytest.mark.parametrize(("stage", "l2"), [("threshold", 1.0), ("release", math.sqrt(2.0))])
 def test_the_partys_own_charge_is_the_sampled_gaussians(stage: str, l2: float) -> None:
-    mechanism = described(question(Clinic(None), stage=stage))
+    asked = question(Clinic(None), stage=stage)
     sigma = PARAMETERS["sigma1" if stage == "threshold" else "sigma2"]
-    ours = mechanism.answer_law(mechanism.unit(), stage)
+    ours = asked.answer_law(described(asked).unit())
     assert isinstance(ours, RenyiLaw)
     np.testing.assert_allclose(ours.values, sampled_gaussian_curve(l2, sigma, 0.4, WIDE_ORDERS).values, rtol=1e-12)
 

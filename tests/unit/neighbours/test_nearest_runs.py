@@ -37,6 +37,7 @@ from collegium.protocol.question import PoolRange, encode
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.simulations.local import InProcessParties
+from collegium_accounting.analysis.account import account
 from collegium_accounting.mechanisms import create
 
 pytestmark = pytest.mark.slow
@@ -310,7 +311,7 @@ def test_a_sampling_rate_outside_its_range_is_refused(rate: float) -> None:
 def test_data_dependent_accounting_is_refused_under_sampling() -> None:
     mechanism: Any = create("knn", k=20, classes=10, **NOISE)
     with pytest.raises(UnsupportedAccounting, match="Poisson"):
-        mechanism.exact_loss(np.ones((1, 10), dtype=np.int64), (2.0,), None, True)
+        account(mechanism, votes=np.ones((1, 10), dtype=np.int64))
 
 
 def test_a_budget_below_one_query_stops_before_anyone_is_asked(go: Any) -> None:

@@ -170,7 +170,7 @@ def test_a_count_never_leaves_the_public_range(monkeypatch: pytest.MonkeyPatch) 
         ({"participations": 0}, "does not agree to this mechanism"),
         ({"sigma": -1.0}, "does not agree to this mechanism"),
         ({"mechanism": "gnmax"}, "does not agree to this mechanism"),
-        ({"mechanism": "noised-individual-knn"}, "does not agree to this mechanism"),
+        ({"mechanism": "class-sums"}, "does not agree to this mechanism"),
         ({"adjacency": "replace"}, "does not agree to this mechanism"),
         ({"features": Features("hog")}, "'standard' for a table"),
         ({"features": Features("raw", np.ones((3, 1), dtype=np.float32))}, "projection is for 3"),

@@ -35,8 +35,9 @@ from collegium.protocol.messages import Request
 from collegium.protocol.requests import Ask
 from collegium.protocol.secure_sum import plan_graph
 from collegium.simulations.local import InProcessParties
+from collegium_accounting.analysis.account import account
 from collegium_accounting.game.laws import VectorLaw, block_epsilon
-from collegium_accounting.mechanisms import Adjacency, Mechanism, Unit, create
+from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Adjacency, Mechanism, Unit, create
 from collegium_accounting.mechanisms.individual_knn import IndividualKNN
 from collegium_accounting.renyi import WIDE_ORDERS
 
@@ -91,9 +92,9 @@ def labels_of(folder: Path) -> dict[int, str]:
 def expected_epsilon(mode: str = "clear", **more: int) -> float:
     """A record plays for as many rounds as it may vote in; noised sums show the whole vector to the coordinator."""
     mechanism: Mechanism = create("individual-knn", sigma=SIGMA, participations=PARTICIPATIONS, **more)
-    if mode == "masked+noised":
-        mechanism = mechanism.noised_by_parties(plan_graph(PARTIES, 0.3, 0.1).honest_survivors)
-    return block_epsilon({mechanism.stages[0].law(mechanism.unit(), len(TASK.classes)): PARTICIPATIONS}, 1e-5)
+    honest = plan_graph(PARTIES, 0.3, 0.1).honest_survivors if mode == "masked+noised" else 0
+    law = mechanism.summed(AddedBy(honest))[0].law(mechanism.unit(), len(TASK.classes))
+    return block_epsilon({law: PARTICIPATIONS}, 1e-5)
 
 
 # The seed fixes the coordinator's noise, so 0.85 is certain. The parties' own noise has no seed: of 500 labels so drawn
@@ -318,11 +319,10 @@ def test_a_sum_over_another_range_is_refused_before_a_value_could_tell(
 
 
 def test_accounting_by_the_votes_is_refused() -> None:
-    counts = np.array([[3, 4]])
-    for name, more in (("individual-knn", {}), ("noised-individual-knn", {"honest_survivors": 3})):
-        mechanism = create(name, sigma=4.0, participations=1, **more)
-        with pytest.raises(UnsupportedAccounting, match="without votes"):
-            mechanism.exact_loss(counts, WIDE_ORDERS, Adjacency.ADD_REMOVE, True)  # type: ignore[attr-defined]
+    mechanism = create("individual-knn", sigma=4.0, participations=1)
+    for added, said in ((COORDINATOR, "without votes"), (AddedBy(3), "with --queries")):
+        with pytest.raises(UnsupportedAccounting, match=said):
+            account(mechanism, votes=[[3, 4]], added=added)
 
 
 def test_noise_from_the_parties_costs_what_it_must_and_no_less() -> None:
@@ -330,9 +330,9 @@ def test_noise_from_the_parties_costs_what_it_must_and_no_less() -> None:
     unit = Unit(1, Adjacency.ADD_REMOVE)
     whole = create("individual-knn", sigma=4.0, participations=1).stages[0].charge(WIDE_ORDERS, unit)
     for levels in (1, 16):
-        mechanism = create("noised-individual-knn", sigma=4.0, participations=1, honest_survivors=3, levels=levels)
-        charged = mechanism.stages[0].charge(WIDE_ORDERS, unit)
+        mechanism = create("individual-knn", sigma=4.0, participations=1, levels=levels)
+        charged = mechanism.summed(AddedBy(3))[0].charge(WIDE_ORDERS, unit)
         assert (charged.values <= whole.values * 1.001).all() and (charged.values >= whole.values * 0.999999).all()
-    rough = create("noised-individual-knn", sigma=1.0, participations=1, honest_survivors=4).stages[0]
-    finer = create("individual-knn", sigma=1.0, participations=1).stages[0]
+    mechanism = create("individual-knn", sigma=1.0, participations=1)
+    rough, finer = (mechanism.summed(added)[0] for added in (AddedBy(4), COORDINATOR))
     assert (rough.charge(WIDE_ORDERS, unit).values > finer.charge(WIDE_ORDERS, unit).values).all()

@@ -100,10 +100,10 @@ def test_nobody_joins_whom_the_institution_does_not_name(
 ) -> None:
     """The authority is the operator's, so a certificate alone admits its ghosts."""
     start = roster(entries, "ash", "birch", "cedar")
-    for vouched, joining in ((FOUR, "ghost"), ((), "oak")):
+    for vouched, joining in ((FOUR, "ghost"), (FOUR[:3], "oak")):
         party = known(tmp_path, start, vouched=vouched)
         party.announced(roster(entries, "ash", "birch", "cedar", joining).model_dump_json())
-        assert dict(party) == start.signing_keys()
+        assert dict(party) == start.signing_keys() and party.unnamed == (joining,)
         assert f"it admits {joining}, not named under parties" in caplog.text
 
 

@@ -23,7 +23,7 @@ from collegium.protocol.messages import Request
 from collegium.protocol.question import TURNED, Cost, PoolRange, Question, Terms, own_kinds, register
 from collegium.protocol.replies import Counts, Failure, Prepared
 from collegium.protocol.requests import Ask
-from collegium_accounting.mechanisms.base import AnsweredBy
+from collegium_accounting.mechanisms import VoteMechanism
 from collegium_accounting.units import Adjacency, IntArray, Unit
 
 MakeParty = Callable[..., Party]
@@ -35,7 +35,7 @@ class CastGuesses(Question):
     """A kind of question from another package."""
 
     kind: ClassVar[str] = "guesses"
-    answered_by: ClassVar[AnsweredBy] = AnsweredBy.TEACHERS
+    serves: ClassVar[type] = VoteMechanism
 
     inputs: PoolRange
 

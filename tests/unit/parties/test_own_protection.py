@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from support.party_requests import LINEAR, Asker
 
 from collegium.data.values import ArraySpec
+from collegium.errors import ProtocolViolation
 from collegium.models.features import Features
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.party import Party
@@ -32,23 +33,21 @@ PLAN = plan_graph(len(ROSTER), 0.2, 0.1)
 STRICT = PolicyConfig(minimum_noise_votes=40, epsilon=1.0)
 
 
-def noised(pool: ArraySpec, mechanism: str, stage: str, **parameters: float) -> CastVotes:
-    terms = Terms(mechanism, parameters, "replace", "masked+noised", stage)
+def noised(pool: ArraySpec, mechanism: str, stage: str, honest: int = 3, **parameters: float) -> CastVotes:
+    terms = Terms(mechanism, parameters, "replace", "masked+noised", stage, honest)
     return CastVotes(terms, "ledger", LINEAR, PoolRange(pool.sha256, (0, 1)), 10)
 
 
-@pytest.mark.parametrize("stage", ["", "release", "noised release"])
+@pytest.mark.parametrize("stage", ["", "release", "threshold"])
 @pytest.mark.parametrize(
     ("mechanism", "parameters"),
     [
         ("lnmax", {"gamma": 1e-6, "sigma": 0.866}),
         ("lnmax", {"gamma": 1e-6}),
-        ("gnmax", {"sigma": 40.0}),
         ("confident-gnmax", {"sigma1": 40.0, "sigma2": 40.0, "threshold": 0.0, "sigma": 0.866}),
-        ("noised-confident-gnmax", {"sigma1": 40.0, "sigma2": 40.0, "threshold": 0.0, "sigma": 0.866}),
-        ("noised-gnmax", {"sigma": 0.866, "honest_survivors": 3.0}),
-        ("noised-gnmax", {"sigma": 40.0, "gamma": 1e-6, "honest_survivors": 3.0}),
-        ("noised-gnmax", {"sigma": 40.0}),
+        ("gnmax", {"sigma": 0.866}),
+        ("gnmax", {"sigma": 40.0, "gamma": 1e-6}),
+        ("gnmax", {"sigma": 40.0, "honest_survivors": 3.0}),
     ],
 )
 def test_terms_whose_noise_is_said_twice_or_otherwise_are_refused(
@@ -62,14 +61,20 @@ def test_terms_whose_noise_is_said_twice_or_otherwise_are_refused(
     account.close()
 
 
+@pytest.mark.parametrize(("mode", "honest"), [("masked+noised", 0), ("masked+noised", -3), ("masked", 3), ("clear", 3)])
+def test_terms_that_do_not_say_once_who_adds_the_noise_do_not_exist(mode: str, honest: int) -> None:
+    with pytest.raises(ProtocolViolation, match="honest survivors"):
+        Terms("gnmax", {"sigma": 40.0}, "replace", mode, "release", honest)
+
+
 @pytest.mark.parametrize(("said", "answered"), [(PLAN.honest_survivors, True), (500, False)])
 def test_noise_is_drawn_only_for_as_many_honest_parties_as_the_graph_of_the_sum_gives(
     make_party: MakeParty, pool: ArraySpec, said: int, answered: bool
 ) -> None:
     party = make_party(policy=Policy(STRICT), membership=Membership("ours", ROSTER, KEYS["alpha"].sign))
-    asked = noised(pool, "noised-gnmax", "noised release", sigma=40.0, honest_survivors=said)
+    asked = noised(pool, "gnmax", "release", said, sigma=40.0)
     assert isinstance(Asker(party)(asked), Prepared)
-    share = asked.terms.share()
+    share = asked.share
     assert share is not None
     reach = share.reach(PLAN.parties, 20)
     coordinator = CoordinatorSum(SumSetup("ours", "round-1", ROSTER, 20, 0, asked.high, PLAN, reach))

@@ -26,7 +26,7 @@ from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, Describe
 from collegium.protocol.roster import AnnouncedCounts, AnnouncedTerms
 from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
-from collegium_accounting.mechanisms import Adjacency, RecordBudget, Unit, create
+from collegium_accounting.mechanisms import AddedBy, Adjacency, RecordBudget, Unit, create
 from collegium_accounting.noise.distributed import NoiseShare, closeness_to_one_gaussian
 from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
 
@@ -34,9 +34,9 @@ POOL = "ab" * 32
 
 
 def cast(
-    *indices: int, mode: str = "masked", mechanism: str = "gnmax", stage: str = "", **parameters: float
+    *indices: int, mode: str = "masked", mechanism: str = "gnmax", stage: str = "", honest: int = 0, **parameters: float
 ) -> CastVotes:
-    terms = Terms(mechanism, parameters or {"sigma": 40.0}, "replace", mode, stage)
+    terms = Terms(mechanism, parameters or {"sigma": 40.0}, "replace", mode, stage, honest)
     return CastVotes(terms, "ledger", TeacherSettings(), PoolRange(POOL, indices or (0,)), 10)
 
 
@@ -54,14 +54,12 @@ def test_the_default_policy_takes_masked_sums_and_shows_no_votes() -> None:
     "policy",
     [
         PolicyConfig(mechanisms=("lnmax",), sum_modes=("masked+noised",), minimum_noise_votes=3.0, queries=7, pools=()),
-        PolicyConfig(
-            mechanisms=("gnmax", "noised-record-counts"), minimum_noise_votes=90.0, queries=107, pools=(POOL,)
-        ),
+        PolicyConfig(mechanisms=("gnmax", "record-counts"), minimum_noise_votes=90.0, queries=107, pools=(POOL,)),
         PolicyConfig(),
     ],
 )
 def test_a_policy_with_the_lines_that_it_lacks_lacks_no_more(policy: PolicyConfig) -> None:
-    counts = AnnouncedCounts(sum_mode="masked+noised", mechanism="noised-record-counts", noise=4.0)
+    counts = AnnouncedCounts(sum_mode="masked+noised", mechanism="record-counts", noise=4.0)
     terms = AnnouncedTerms(
         sum_mode="masked", mechanism="gnmax", noise_votes=40.0, pools=(POOL,), answers=24, counts=(counts,)
     )
@@ -117,7 +115,8 @@ def test_a_misspelt_policy_names_its_mistake(tmp_path: Path) -> None:
 
 
 def worst_law(request: CastVotes, teachers: int) -> Law:
-    return described(request).answer_law(Unit(teachers, Adjacency.ADD_REMOVE), request.terms.stage)
+    described(request)  # refuses what no party answers
+    return request.answer_law(Unit(teachers, Adjacency.ADD_REMOVE))
 
 
 def worst_cost(request: CastVotes, order: float, teachers: int) -> float:
@@ -162,8 +161,7 @@ def account(folder: Path, **limits: object) -> AnswerBook:
 
 
 def noised(*indices: int) -> CastVotes:
-    terms = {"sigma": 40.0, "honest_survivors": 3}
-    return cast(*indices, mode="masked+noised", mechanism="noised-gnmax", stage="noised release", **terms)
+    return cast(*indices, mode="masked+noised", stage="release", honest=3, sigma=40.0)
 
 
 def leave(account: AnswerBook, request: CastVotes) -> None:
@@ -273,16 +271,15 @@ def test_no_run_asks_with_a_rule_for_votes_that_are_at_hand() -> None:
 def test_the_partys_own_reckoning_includes_the_excess_of_summed_discrete_noise() -> None:
     """Three shares of 0.5 votes: their sum is no discrete Gaussian, and costs more than one."""
     sigma = 0.5 * 3**0.5
-    terms = {"sigma": sigma, "honest_survivors": 3}
-    asked = cast(mechanism="noised-gnmax", mode="masked+noised", stage="noised release", **terms)
+    asked = cast(mode="masked+noised", stage="release", honest=3, sigma=sigma)
     share = NoiseShare(sigma, 3)
     excess = 2 * closeness_to_one_gaussian(share.sigma_share, 3)
     law = worst_law(asked, 2)
     assert isinstance(law, RenyiLaw) and excess > 0.1
     without = gaussian_curve(2.0, sigma, WIDE_ORDERS).values
     assert (np.array(law.values) >= (without + 2.0 * excess) * (1 - 1e-12)).all()
-    neighbours = create("noised-individual-knn", sigma=sigma, participations=1, honest_survivors=3).record_budget
-    exact = create("individual-knn", sigma=sigma, participations=1).record_budget
+    mechanism = create("individual-knn", sigma=sigma, participations=1)
+    neighbours, exact = mechanism.record_budget(AddedBy(3)), mechanism.record_budget()
     assert neighbours is not None and exact is not None
     every = share.curve(WIDE_ORDERS, l2_squared=1.0, changed_entries=1).values
     assert (neighbours.rho_of_one_participation * np.array(WIDE_ORDERS) >= every * (1 - 1e-12)).all()

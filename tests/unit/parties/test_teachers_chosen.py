@@ -15,7 +15,7 @@ from collegium.data import DataSource, Examples, PoolStore, load
 from collegium.data.task import OWN_CHOICE, CategoryColumn, NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.errors import ConfigurationError
 from collegium.parties.answer_book import AnswerBook
-from collegium.parties.cli import PartyConfig
+from collegium.parties.config import PartyConfig
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.kinds import OwnTeacher

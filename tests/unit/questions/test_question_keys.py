@@ -21,9 +21,7 @@ from collegium.protocol.question import Keys, PoolRange, Question, Terms, keys
 POOL, OTHER_POOL = "ab" * 32, "cd" * 32
 CONTENTS = (b"one input", b"another")
 EXACT = Terms("gnmax", {"sigma": 40.0}, sum_mode="masked")
-NOISED = Terms(
-    "noised-gnmax", {"sigma": 40.0, "honest_survivors": 3.0}, sum_mode="masked+noised", stage="noised release"
-)
+NOISED = Terms("gnmax", {"sigma": 40.0}, sum_mode="masked+noised", stage="release", honest_survivors=3)
 VOTES = CastVotes(EXACT, "ledger", TeacherSettings(), PoolRange(POOL, (4, 7)), 3)
 NEAR = CastNeighbours(EXACT, "ledger", Features("raw"), VOTES.inputs, 3, (900, 30), "flat")
 SAMPLED = Terms("knn", {"k": 3.0, "sampling_rate": 0.5}, sum_mode="masked", stage="release")
@@ -87,8 +85,8 @@ def test_an_exact_answer_is_one_of_its_run_and_its_roster(change: dict[str, Any]
 
 def test_who_else_adds_noise_is_no_part_of_a_noised_answer() -> None:
     noised = replace(VOTES, terms=NOISED)
-    fewer = replace(noised, terms=replace(NOISED, parameters={"sigma": 40.0, "honest_survivors": 2.0}))
-    louder = replace(noised, terms=replace(NOISED, parameters={"sigma": 41.0, "honest_survivors": 3.0}))
+    fewer = replace(noised, terms=replace(NOISED, honest_survivors=2))
+    louder = replace(noised, terms=replace(NOISED, parameters={"sigma": 41.0}))
     assert of(noised) == of(noised, roster=b"others") == of(fewer)
     assert not set(of(noised).rows) & set(of(louder).rows)
 

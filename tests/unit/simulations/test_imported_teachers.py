@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collegium.errors import ConfigurationError
-from collegium.parties.cli import PartyConfig, policy_of
+from collegium.parties.config import PartyConfig, policy_of
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Fitted
 from collegium.protocol.requests import Fit

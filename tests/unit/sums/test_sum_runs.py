@@ -24,6 +24,7 @@ from collegium.protocol.requests import Ask
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
 from collegium_accounting.game.laws import block_epsilon
+from collegium_accounting.mechanisms import AddedBy
 from collegium_accounting.mechanisms.class_sums import ClassSums
 
 TASK = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
@@ -183,7 +184,7 @@ def test_a_second_study_whose_noise_follows_from_its_part_of_the_budget_fits(
             return ledger.epsilon()
 
     assert 0.9 < study("one", epsilon=1.0) <= 1.0
-    with pytest.raises(BudgetExceeded, match=r"of ε = 2.5 is spent, and a run of noised-class-sums alone costs 2\.\d+"):
+    with pytest.raises(BudgetExceeded, match=r"of ε = 2.5 is spent, and a run of class-sums alone costs 2\.\d+"):
         study("two", epsilon=2.5)
     assert 1.2 < study("three", epsilon=2.5, study=1.1) <= 2.5
 
@@ -249,11 +250,11 @@ def test_a_network_beside_the_sums_classifier_of_images_is_right_more_often(
 @pytest.mark.parametrize("budget", [0.05, 0.3, 2.0])
 def test_the_noise_follows_from_the_budget(budget: float) -> None:
     chosen: Callable[..., dict[str, Any]] = ClassSums.within_budget
-    sigma = chosen({"classes": 3}, budget, 1e-5, "record")["sigma"]
-    assert chosen({"classes": 3, "sigma": 7.0}, budget, 1e-5, "record")["sigma"] == 7.0
+    sigma = chosen({"classes": 3}, budget, 1e-5)["sigma"]
+    assert chosen({"classes": 3, "sigma": 7.0}, budget, 1e-5)["sigma"] == 7.0
     assert 1.0 / budget < sigma < 5.0 / budget
-    twice = ClassSums(classes=3, rounds=2, sigma=chosen({"classes": 3, "rounds": 2}, budget, 1e-5, "record")["sigma"])
+    twice = ClassSums(classes=3, rounds=2, sigma=chosen({"classes": 3, "rounds": 2}, budget, 1e-5)["sigma"])
     assert twice.sigma == pytest.approx(2**0.5 * sigma, rel=1e-3)
-    law = twice.noised_by_parties(4).stages[0].law(twice.unit())
+    law = twice.summed(AddedBy(4))[0].law(twice.unit())
     assert 0.999 * budget < block_epsilon({law: twice.charged_queries(5000)}, 1e-5) <= budget
-    assert twice.noised_by_parties(4).charged_queries(5000) == 2, "one round's charge for two releases"
+    assert twice.charged_queries(5000, AddedBy(4)) == 2, "one round's charge for two releases"

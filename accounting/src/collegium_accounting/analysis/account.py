@@ -19,6 +19,7 @@ from collegium_accounting.analysis.epsilons import (
 )
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.mechanisms.base import Mechanism
+from collegium_accounting.noise.distributed import COORDINATOR, AddedBy
 from collegium_accounting.renyi import WIDE_ORDERS, Conversion
 from collegium_accounting.units import Adjacency, Unit, checked_counts
 
@@ -36,6 +37,8 @@ class PrivacyReport:
         What was asked; see `account`.
     unit : Unit
         Whose data are protected.
+    added : AddedBy
+        Who adds the noise.
     independent : Epsilons
         What holds whatever the votes are.
     from_votes : SecretEpsilons or None
@@ -50,6 +53,7 @@ class PrivacyReport:
     queries: int
     answered: int | None
     unit: Unit
+    added: AddedBy
     delta: float
     bound: Bound
     orders: tuple[float, ...]
@@ -75,6 +79,8 @@ class PrivacyReport:
             "unit": "record" if self.unit.votes == 1 else "party",
             "votes_per_unit": self.unit.votes,
             "adjacency": self.unit.adjacency.value,
+            "noise_added_by": "parties" if self.added.parties else "coordinator",
+            "honest_survivors": self.added.honest_survivors or None,
             "delta": self.delta,
             "bound": self.bound,
             "epsilon": self.epsilon,
@@ -108,6 +114,7 @@ def account(
     unit: Literal["record", "party"] = "record",
     teachers_per_party: int = 1,
     adjacency: Adjacency | None = None,
+    added: AddedBy = COORDINATOR,
     bound: Bound = "exact",
     classes: int | None = None,
     orders: tuple[float, ...] = WIDE_ORDERS,
@@ -133,6 +140,8 @@ def account(
         Votes that one party casts; for the unit ``party``.
     adjacency : Adjacency, optional
         Whether a vote moves (``replace``) or comes and goes; the mechanism's own where it is left out.
+    added : AddedBy
+        Who adds the noise; ``AddedBy(3)`` where parties do, of which at least 3 honest ones survive.
     bound : Bound
         What ``epsilon`` is: by the exact accountant (may take a minute where nothing is kept from an earlier call), or
         by published bounds.
@@ -167,11 +176,13 @@ def account(
     counts = None if votes is None else checked_counts(votes)
     protected = mechanism.party_unit(teachers_per_party, adjacency) if unit == "party" else mechanism.unit(1, adjacency)
     number = queries if queries is not None else 0 if counts is None else len(counts)
-    charges = planned_charges(mechanism, protected, number, answered)
+    charges = planned_charges(mechanism, protected, number, answered, added)
     known, secret = classes, None
     if counts is not None:  # refused at once, before the exact accountant takes its time
         known = counts.shape[1]
-        secret = secret_epsilons(mechanism, counts, delta, unit=protected, orders=orders, conversion=conversion)
+        secret = secret_epsilons(
+            mechanism, counts, delta, unit=protected, added=added, orders=orders, conversion=conversion
+        )
     independent = all_epsilons(
         charges,
         exact_epsilon(charges, delta, known) if bound == "exact" else ExactEpsilon(math.inf, None),
@@ -186,6 +197,7 @@ def account(
         queries=number,
         answered=answered,
         unit=protected,
+        added=added,
         delta=delta,
         bound=bound,
         orders=orders,

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium_accounting.divergences.laws import win_probabilities
-from collegium_accounting.mechanisms.base import Mechanism, Noise
+from collegium_accounting.mechanisms.base import Noise
+from collegium_accounting.mechanisms.labels import LabelMechanism
 from collegium_accounting.noise.sources import SeededNoise
 from collegium_accounting.renyi import FloatArray
 from collegium_accounting.units import Adjacency, IntArray
@@ -78,7 +79,7 @@ class Attack:
         return len(self.hit) // 2
 
 
-def pairs_of(mechanism: Mechanism, teachers: int, classes: int) -> list[Pairs]:
+def pairs_of(mechanism: LabelMechanism, teachers: int, classes: int) -> list[Pairs]:
     """What an attacker may ask for: one set of pairs for each order of the data sets that has to be tried."""
     adjacency = mechanism.unit().adjacency
     found = list(neighbours(_asked(mechanism, teachers, classes), adjacency))
@@ -133,7 +134,7 @@ def plan_attack(pairs: Pairs, rounds: int, epsilon: float) -> Attack:
     return Attack(pairs, gain, choice, hit, float(alpha[half]), float(beta[half]))
 
 
-def _asked(mechanism: Mechanism, teachers: int, classes: int) -> list[Histogram]:
+def _asked(mechanism: LabelMechanism, teachers: int, classes: int) -> list[Histogram]:
     """Histograms of ``teachers`` votes: two classes lead, level or apart, with few or many votes for the others."""
     step = max(1, round(mechanism.noise_votes / 8.0)) if math.isfinite(mechanism.noise_votes) else 1
     found = dict.fromkeys(histograms(teachers, classes))
@@ -167,7 +168,7 @@ def neighbours(bases: list[Histogram], adjacency: Adjacency) -> Iterator[tuple[H
             yield base, tuple(moved)
 
 
-def _stated_laws(mechanism: Mechanism, counts: IntArray) -> FloatArray | None:
+def _stated_laws(mechanism: LabelMechanism, counts: IntArray) -> FloatArray | None:
     """The law of `seen` on each row of ``counts``, by the noise that the mechanism states; None without one."""
     noise, screen = mechanism.noise_law(discrete=True), mechanism.screen_law(discrete=True)
     if noise is None:
@@ -177,7 +178,7 @@ def _stated_laws(mechanism: Mechanism, counts: IntArray) -> FloatArray | None:
     return np.concatenate([1.0 - passes, wins[:, :2], wins[:, 2:].sum(axis=1, keepdims=True)], axis=1)
 
 
-def _pilot_laws(mechanism: Mechanism, counts: IntArray) -> FloatArray:
+def _pilot_laws(mechanism: LabelMechanism, counts: IntArray) -> FloatArray:
     """The same by running it: rates of every outcome, none of them 0."""
     noise, rates = SeededNoise(0), []
     for histogram in counts:
@@ -186,18 +187,6 @@ def _pilot_laws(mechanism: Mechanism, counts: IntArray) -> FloatArray:
     return np.asarray(np.array(rates) / np.sum(rates, axis=1, keepdims=True))
 
 
-def seen(mechanism: Mechanism, noise: Noise, counts: IntArray) -> IntArray:
+def seen(mechanism: LabelMechanism, noise: Noise, counts: IntArray) -> IntArray:
     """Of the release of every row of ``counts``: 0 without a label, 1 or 2 for the leading classes, 3 for another."""
-    return np.minimum(outcomes(mechanism, noise, counts), 2) + 1
-
-
-def outcomes(mechanism: Mechanism, noise: Noise, counts: IntArray) -> IntArray:
-    """The release of every row of ``counts``, ``[runs, classes]``, as one whole number.
-
-    Several bits of one release are read as a binary number. Class 0 stands for the student's prediction where a
-    mechanism asks for one.
-    """
-    released = mechanism.release(counts, noise=noise)
-    if released.ndim == 1:
-        return released
-    return np.asarray(released @ 2 ** np.arange(released.shape[1], dtype=np.int64), dtype=np.int64)
+    return np.minimum(mechanism.release(counts, noise=noise), 2) + 1

@@ -19,6 +19,7 @@ from collegium_accounting.analysis.attack import Attack, pairs_of, plan_attack, 
 from collegium_accounting.analysis.epsilons import exact_epsilon, planned_charges
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
 from collegium_accounting.mechanisms.base import Mechanism, Noise
+from collegium_accounting.mechanisms.labels import LabelMechanism
 from collegium_accounting.units import IntArray
 
 _BATCH = 200_000
@@ -105,7 +106,7 @@ def audit(
     UnsupportedAccounting
         Where counts alone do not show what its charge relies on.
     """
-    if mechanism.no_audit_because:
+    if mechanism.no_audit_because or not isinstance(mechanism, LabelMechanism):
         raise UnsupportedAccounting(f"{mechanism.name} cannot be audited on counts: {mechanism.no_audit_because}")
     if runs < 1000 or rounds < 1 or teachers < 2 or classes < 2 or not 0.0 < delta < 1.0:
         raise ConfigurationError(
@@ -163,7 +164,7 @@ def lower_bound(runs: int, hits: int, others: int, both: int, delta: float, fail
 
 
 def _best_attack(
-    mechanism: Mechanism,
+    mechanism: LabelMechanism,
     teachers: int,
     classes: int,
     rounds: int,
@@ -221,7 +222,7 @@ class _SameNoise:
         return self._drawn[-1][1]
 
 
-def _play(attack: Attack, mechanism: Mechanism, noise: Noise, rounds: int, runs: int) -> tuple[Any, Any]:
+def _play(attack: Attack, mechanism: LabelMechanism, noise: Noise, rounds: int, runs: int) -> tuple[Any, Any]:
     """Whether each of ``runs`` runs is a hit, with the one data set and with the other; two arrays of bool."""
     pairs, last = attack.pairs, len(attack.hit) - 1
     states = np.full((2, runs), attack.start)

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from collegium_accounting.errors import UnsupportedAccounting
+from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
 from collegium_accounting.game.laws import Law, block_epsilon
 from collegium_accounting.game.winner import RoundLaw, winner_profile
 from collegium_accounting.mechanisms.base import Mechanism, Stage
+from collegium_accounting.mechanisms.votes import VoteMechanism
+from collegium_accounting.noise.distributed import COORDINATOR, AddedBy
 from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon, FloatArray, RenyiCurve
 from collegium_accounting.units import IntArray, Unit
 
@@ -98,14 +100,23 @@ def value_of(found: Epsilon | None) -> float | None:
 
 
 def planned_charges(
-    mechanism: Mechanism, unit: Unit, queries: int, answered: int | None = None
+    mechanism: Mechanism, unit: Unit, queries: int, answered: int | None = None, added: AddedBy = COORDINATOR
 ) -> tuple[StageCharge, ...]:
-    """What ``queries`` queries are charged, stage by stage; ``answered`` of them (all by default) pass the first."""
-    counts = mechanism.queries_per_stage(queries, answered)
-    return tuple(StageCharge(stage, unit, count) for stage, count in zip(mechanism.stages, counts, strict=True))
+    """What ``queries`` queries are charged, stage by stage; ``answered`` of them (all by default) pass the first.
+
+    ``added`` is who adds the noise. Raises ConfigurationError where the parties cannot share it, and unless
+    ``answered`` lies between 0 and ``queries``.
+    """
+    if queries < 0 or (answered is not None and not 0 <= answered <= queries):
+        raise ConfigurationError(f"answered must lie between 0 and the {queries} queries; got {answered}")
+    first, *others = mechanism.summed(added)
+    later = mechanism.charged_queries(queries if answered is None else answered, added)
+    charged = StageCharge(first, unit, mechanism.charged_queries(queries, added))
+    return charged, *(StageCharge(stage, unit, later) for stage in others)
 
 
-def _published(charges: Iterable[StageCharge], orders: tuple[float, ...]) -> RenyiCurve:
+def published_curve(charges: Iterable[StageCharge], orders: tuple[float, ...] = WIDE_ORDERS) -> RenyiCurve:
+    """What published accountants charge for ``charges``, whatever the votes are, on ``orders``."""
     total = RenyiCurve.zero(orders)
     for one in charges:
         total = total + one.stage.charge(orders, one.unit) * one.queries
@@ -161,8 +172,8 @@ def all_epsilons(
         charged.certified,
         delta,
         charged.attained,
-        published=_published(charges, orders).to_epsilon(delta, conversion),
-        moments=_published(charges, PAPER_ORDERS).to_epsilon(delta, Conversion.CLASSIC),
+        published=published_curve(charges, orders).to_epsilon(delta, conversion),
+        moments=published_curve(charges, PAPER_ORDERS).to_epsilon(delta, Conversion.CLASSIC),
     )
 
 
@@ -171,7 +182,8 @@ def secret_epsilons(
     votes: IntArray,
     delta: float,
     *,
-    unit: Unit | None = None,
+    unit: Unit,
+    added: AddedBy = COORDINATOR,
     orders: tuple[float, ...] = WIDE_ORDERS,
     conversion: Conversion = Conversion.IMPROVED,
     noise: Sequence[str] = ("continuous", "discrete"),
@@ -181,7 +193,14 @@ def secret_epsilons(
     The exact losses are computed for the kinds of ``noise``, and for units of one vote alone. Raises
     UnsupportedAccounting where the mechanism's loss must not be computed from votes.
     """
-    protected = mechanism.checked_unit(unit)
+    if added.parties:
+        raise UnsupportedAccounting(
+            "under masked+noised the coordinator sees the noisy counts of every class, to which no data-dependent "
+            "analysis applies: account with --queries"
+        )
+    if not isinstance(mechanism, VoteMechanism):
+        raise UnsupportedAccounting(mechanism.no_votes_because)
+    analysed = mechanism  # a closure does not see what was tested of the parameter
 
     def converted(
         losses: FloatArray | None, on: tuple[float, ...] = orders, by: Conversion = conversion
@@ -189,13 +208,13 @@ def secret_epsilons(
         return None if losses is None else RenyiCurve(on, losses.sum(axis=0)).to_epsilon(delta, by)
 
     def exact(kind: str) -> Epsilon | None:
-        if kind not in noise or protected.votes > 1:
+        if kind not in noise or unit.votes > 1:
             return None
-        return converted(mechanism.exact_loss(votes, orders, protected.adjacency, kind == "discrete"))
+        return converted(analysed.exact_loss(votes, orders, unit.adjacency, kind == "discrete"))
 
-    moments = mechanism.paper_bound(votes, PAPER_ORDERS, protected)
+    moments = mechanism.paper_bound(votes, PAPER_ORDERS, unit)
     return SecretEpsilons(
-        paper_bound=converted(mechanism.paper_bound(votes, orders, protected)),
+        paper_bound=converted(mechanism.paper_bound(votes, orders, unit)),
         paper_bound_moments=converted(moments, PAPER_ORDERS, Conversion.CLASSIC),
         exact=exact("continuous"),
         exact_released=exact("discrete"),

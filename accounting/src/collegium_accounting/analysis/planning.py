@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from collegium_accounting.analysis.epsilons import planned_charges, published_curve, rounds_of
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.extras import optional_import
 from collegium_accounting.game.laws import Law, block_epsilon
-from collegium_accounting.mechanisms.base import Mechanism
 from collegium_accounting.mechanisms.parameters import Value, fields_of
 from collegium_accounting.mechanisms.registry import create, known_names, mechanism_named
-from collegium_accounting.renyi import WIDE_ORDERS
+from collegium_accounting.mechanisms.votes import VoteMechanism
 from collegium_accounting.units import IntArray
 
 _MOST_QUERIES = 1_000_000
@@ -74,7 +74,12 @@ class Target:
 
 def planned_names() -> tuple[str, ...]:
     """The mechanisms that know which settings to try for a target."""
-    return tuple(name for name in known_names() if list(mechanism_named(name).plans(_ANY_NOISE, _ANY_TEACHERS)))
+    kinds = {name: mechanism_named(name) for name in known_names()}
+    return tuple(
+        name
+        for name, kind in kinds.items()
+        if issubclass(kind, VoteMechanism) and list(kind.plans(_ANY_NOISE, _ANY_TEACHERS))
+    )
 
 
 def choices(mechanism: str, target: Target, given: Mapping[str, Value] | None = None) -> list[Choice]:
@@ -101,7 +106,10 @@ def choices(mechanism: str, target: Target, given: Mapping[str, Value] | None = 
     if unknown := sorted(set(given) - set(fields_of(cls))):
         raise ConfigurationError(f"{mechanism} has no parameter {unknown[0]!r}")
     scales = target.teachers * np.geomspace(0.01, 1.0, 13)
-    candidates = [one.with_parameters(**given) for scale in scales for one in cls.plans(float(scale), target.teachers)]
+    candidates: list[VoteMechanism] = []
+    if issubclass(cls, VoteMechanism):
+        tried = (one for scale in scales for one in cls.plans(float(scale), target.teachers))
+        candidates = [cls(**(one.parameters() | given)) for one in tried]
     if not candidates:
         raise ConfigurationError(f"plans are made for {', '.join(planned_names())}; got {mechanism!r}")
     found = [_choice(candidate, target) for candidate in dict.fromkeys(candidates)]
@@ -112,17 +120,14 @@ def settled(choice: Choice, target: Target) -> Choice:
     """The same plan by the exact accountant, which affords more queries and takes seconds to compute."""
     mechanism = create(choice.mechanism, **choice.parameters)
     unit = mechanism.unit(target.votes_per_unit)
-    laws = [stage.law(unit, target.classes) for stage in mechanism.stages]
     share = choice.answered / choice.queries
 
     def rounds(queries: int) -> dict[Law, int]:
-        found: dict[Law, int] = {}
-        for law, count in zip(laws, mechanism.queries_per_stage(queries, math.ceil(share * queries)), strict=True):
-            found[law] = found.get(law, 0) + count
-        return found
+        charges = planned_charges(mechanism, unit, queries, math.ceil(share * queries))
+        return rounds_of(charges, target.classes)
 
     most = choice.queries
-    if target.queries is None and mechanism.queries_per_stage(2 * most) != mechanism.queries_per_stage(most):
+    if target.queries is None and rounds(2 * most) != rounds(most):
         while block_epsilon(rounds(2 * most), target.delta) <= target.epsilon and most < _MOST_QUERIES:
             most *= 2
         limits, fits, too_many = rounds(2 * most), most, 2 * most
@@ -157,7 +162,7 @@ def best(found: Sequence[Choice], agreement: float) -> Choice:
     return max(good, key=lambda choice: (choice.correct, choice.agreement))
 
 
-def _choice(mechanism: Mechanism, target: Target) -> Choice:
+def _choice(mechanism: VoteMechanism, target: Target) -> Choice:
     histograms = target.histograms()
     agrees, passes = mechanism.expected_agreement(histograms)
     answered_share = float(passes.mean())
@@ -166,8 +171,8 @@ def _choice(mechanism: Mechanism, target: Target) -> Choice:
 
     def epsilon_of(queries: int) -> float:
         answered = math.ceil(answered_share * queries)
-        curve = mechanism.charge(WIDE_ORDERS, unit, queries=queries, answered=answered)
-        return curve.to_epsilon(target.delta).epsilon
+        charges = planned_charges(mechanism, unit, queries, answered)
+        return published_curve(charges).to_epsilon(target.delta).epsilon
 
     queries = _most_queries(epsilon_of, target.epsilon, target.queries)
     answered = math.ceil(answered_share * queries)

@@ -38,18 +38,18 @@ from typing import Annotated, Any, ClassVar
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.game.laws import block_epsilon
 from collegium_accounting.limits import MAX_CLASSES, MAX_SUM_LENGTH
-from collegium_accounting.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage, SumMode
-from collegium_accounting.mechanisms.gaussian_stage import SOURCE, GaussianStage, NoisedByParties
+from collegium_accounting.mechanisms.base import Stage
+from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
-from collegium_accounting.units import Adjacency, IntArray, Unit, checked_counts, winners
+from collegium_accounting.mechanisms.whole_vector import VectorMechanism
+from collegium_accounting.noise.distributed import COORDINATOR, AddedBy
+from collegium_accounting.units import Adjacency, Unit
 
 ONE = 2**16
 """The whole number that stands for length 1 of φ."""
 
 MOST_ROUNDS = 2
-
-_NO_VOTES = "class sums are one noisy vector and no votes: account without votes"
 
 
 def count_of_one(classes: int) -> int:
@@ -64,16 +64,12 @@ def bound_squared(classes: int) -> int:
 
 @register
 @dataclass(frozen=True)
-class ClassSums(Mechanism):
+class ClassSums(VectorMechanism):
     """The sum of all records' contributions + Gaussian noise of σ·Δ on every entry."""
 
     name: ClassVar[str] = "class-sums"
     source: ClassVar[str] = "Hall, Rinaldo and Wasserman, JMLR 2013; Balle and Wang, ICML 2018, Theorem 8"
-    adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE, Adjacency.REPLACE)
-    answered_by: ClassVar[AnsweredBy] = AnsweredBy.ALL_RECORDS
-    sum_modes: ClassVar[tuple[SumMode, ...]] = (SumMode.CLEAR, SumMode.MASKED_AND_NOISED)
     charged_once: ClassVar[bool] = True
-    no_votes_because: ClassVar[str] = _NO_VOTES
 
     sigma: Annotated[float, Parameter("standard deviation of the noise on each entry", "largest contributions")]
     classes: Annotated[int, Parameter("classes of the task", at_most=MAX_CLASSES)]
@@ -89,7 +85,7 @@ class ClassSums(Mechanism):
         return (SumRelease("sums", self.sigma, math.sqrt(bound_squared(self.classes))),)
 
     @classmethod
-    def within_budget(cls, given: Mapping[str, Any], epsilon: float, delta: float, unit: str) -> dict[str, Any]:
+    def within_budget(cls, given: Mapping[str, Any], epsilon: float, delta: float) -> dict[str, Any]:
         """With the smallest noise whose ε fits the budget where ``given`` names no sigma; 4 digits, rounded up."""
         if "sigma" in given:
             return dict(given)
@@ -98,22 +94,14 @@ class ClassSums(Mechanism):
             middle = math.sqrt(low * high)
             tried = cls(**{**given, "sigma": middle})
             law = tried.stages[0].law(Unit(1, cls.adjacencies[0]))
-            assert law is not None  # a whole vector always has one
             fits = block_epsilon({law: tried.rounds}, delta) <= epsilon * (1.0 - 1e-6)
             low, high = (low, middle) if fits else (middle, high)
         step = 10.0 ** (math.floor(math.log10(high)) - 3)
         return {**given, "sigma": float(f"{math.ceil(high / step) * step:.4g}")}
 
-    def charged_queries(self, queries: int) -> int:
+    def charged_queries(self, queries: int, added: AddedBy = COORDINATOR) -> int:
         """The number of sums, however many inputs are labelled from them."""
         return self.rounds if queries else 0
-
-    def party_unit(self, teachers: int, adjacency: Adjacency | None = None) -> Unit:
-        """A party moves the sum by as much as a record does, where each sends one vector."""
-        return self.unit(1, adjacency)
-
-    def noised_by_parties(self, honest_survivors: int) -> "NoisedClassSums":
-        return NoisedClassSums(self.sigma, self.classes, self.rounds, honest_survivors=honest_survivors)
 
 
 @dataclass(frozen=True)
@@ -133,18 +121,3 @@ class SumRelease(GaussianStage):
     @property
     def parts_of_a_vote(self) -> float:
         return self.bound
-
-    def run(self, counts: IntArray, noise: Noise) -> IntArray:
-        """The largest entry of each noisy row, one vote being a contribution of length 1."""
-        votes = checked_counts(counts)
-        return winners(votes + noise.gaussian(self.sigma, votes.shape))
-
-
-@register
-@dataclass(frozen=True)
-class NoisedClassSums(NoisedByParties, ClassSums):
-    """ClassSums on a sum that carries Gaussian noise of at least σ·Δ already."""
-
-    name: ClassVar[str] = "noised-class-sums"
-    source: ClassVar[str] = f"{ClassSums.source}; {SOURCE}"
-    no_votes_because: ClassVar[str] = _NO_VOTES

@@ -8,16 +8,18 @@ from collegium_accounting.divergences.grids import NoiseLaw
 from collegium_accounting.divergences.independent import published_range_curve
 from collegium_accounting.game.laws import Law
 from collegium_accounting.game.winner import RoundLaw, winner_is_searched
-from collegium_accounting.mechanisms.base import Mechanism, Noise, Stage
+from collegium_accounting.mechanisms.base import Noise
+from collegium_accounting.mechanisms.labels import LabelStage
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
+from collegium_accounting.mechanisms.votes import VoteMechanism
 from collegium_accounting.renyi import RenyiCurve
 from collegium_accounting.units import IntArray, Unit, checked_counts
 
 
 @register
 @dataclass(frozen=True)
-class Exponential(Mechanism):
+class Exponential(VoteMechanism):
     """Argmax of the counts + Gumbel noise of scale 1/γ votes.
 
     As private as LNMax at the same γ, (2γ, 0)-DP when one vote moves, with less noise; its privacy loss
@@ -31,7 +33,7 @@ class Exponential(Mechanism):
     gamma: Annotated[float, Parameter("inverse scale of the noise on each count", "per vote")]
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[LabelStage, ...]:
         return (GumbelRelease("release", self.gamma),)
 
     def noise_law(self, discrete: bool) -> NoiseLaw:
@@ -44,10 +46,9 @@ class Exponential(Mechanism):
 
 
 @dataclass(frozen=True)
-class GumbelRelease(Stage):
+class GumbelRelease(LabelStage):
     """Release a class drawn with probability ∝ e^{γ·count}."""
 
-    name: str
     gamma: float
 
     @property

@@ -1,24 +1,22 @@
 """Steps whose noise is Gaussian: their cost follows from how far one neighbour moves the numbers under the noise.
 
-The coordinator adds it, or the parties themselves (`masked+noised`). Then the sum that it opens is noisy already. It
-sees the whole noisy histogram, so the whole vector is charged: neither the game of winners nor any data-dependent
-bound applies, and a threshold test costs as much as an answer. Each such mechanism stands in the file of the one that
-it is made from, and is derived from it: the same parameters, and `HonestSurvivors`.
+The coordinator adds it, or the parties themselves (`masked+noised`; Kairouz, Liu, Steinke 2021, section 4, and
+docs/privacy.md). Then the sum that the coordinator opens is noisy already. It sees the whole noisy vector, so the whole
+vector is charged: neither the game of winners nor any data-dependent bound applies, and a threshold test costs as much
+as an answer.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Self
 
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.game.laws import Law, discrete_vector
-from collegium_accounting.limits import MAX_PARTIES
-from collegium_accounting.mechanisms.base import ABSTAIN, NEXT_STAGE, Mechanism, Noise, Stage, SumMode
-from collegium_accounting.mechanisms.parameters import Parameter
+from collegium_accounting.game.winner import RoundLaw, winner_is_searched
+from collegium_accounting.mechanisms.base import Noise, Stage
+from collegium_accounting.mechanisms.labels import LabelRule, LabelStage, Seen
 from collegium_accounting.noise.distributed import NoiseShare
 from collegium_accounting.renyi import RenyiCurve
-from collegium_accounting.units import IntArray, Unit, winners
+from collegium_accounting.units import Adjacency, IntArray, Unit, checked_counts
 
 
 @dataclass(frozen=True)
@@ -27,23 +25,26 @@ class GaussianStage(Stage):
 
     Parameters
     ----------
-    name : what the ledger calls the step.
     sigma : standard deviation of the noise, in votes.
     sampling_rate : probability with which each record takes part. It amplifies for a unit of one vote; several votes
         are charged as if all records took part.
     """
 
-    name: str
     sigma: float
     sampling_rate: float = field(default=1.0, kw_only=True)
 
     @abstractmethod
     def moved(self, unit: Unit) -> float:
-        """By how much the unit can move the numbers in L2; UnsupportedAccounting for a unit that is not covered."""
+        """By how much the unit can move what is `seen`, in L2; UnsupportedAccounting where it is not covered."""
 
     @abstractmethod
     def entries(self, unit: Unit) -> int:
-        """How many of the numbers the unit can change, at most."""
+        """How many of the numbers that are `seen` the unit can change, at most."""
+
+    @property
+    def seen(self) -> Seen:
+        """What is seen of the noisy numbers."""
+        return Seen.VECTOR
 
     @property
     def parts_of_a_vote(self) -> float:
@@ -54,102 +55,64 @@ class GaussianStage(Stage):
     def noise_votes(self) -> float:
         return self.sigma
 
+    @property
+    def share(self) -> NoiseShare | None:
+        return self.added.share(self.sigma * self.parts_of_a_vote)
+
     def law(self, unit: Unit, classes: int | None = None) -> Law:
         """The whole noisy vector, by its exact (ε, δ) where all records take part."""
+        moved, parts, share = self.moved(unit), self.parts_of_a_vote, self.share
+        if share is not None:
+            return share.law(moved * parts, self.entries(unit))
         if self.rate(unit) < 1.0:
             return super().law(unit, classes)
-        moved, parts = self.moved(unit), self.parts_of_a_vote
         return discrete_vector(moved * parts, self.sigma * parts, self.entries(unit))
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        return sampled_gaussian_curve(self.moved(unit), self.sigma, self.rate(unit), orders)
+        share = self.share
+        if share is None:
+            return sampled_gaussian_curve(self.moved(unit), self.sigma, self.rate(unit), orders)
+        moved = self.moved(unit) * self.parts_of_a_vote
+        return share.curve(orders, l2_squared=moved * moved, changed_entries=self.entries(unit))
 
     def rate(self, unit: Unit) -> float:
         """The sampling rate that counts for the unit."""
         return self.sampling_rate if unit.votes == 1 else 1.0
 
 
-HonestSurvivors = Annotated[
-    int, Parameter("honest parties whose noise is in any sum that is opened", at_most=MAX_PARTIES)
-]
-
-SOURCE = "Kairouz, Liu, Steinke 2021, section 4: sums of discrete Gaussians; docs/privacy.md"
-
-
 @dataclass(frozen=True)
-class NoisedByParties(Mechanism):
-    """A mechanism for sums that the parties noised: every stage is a sum of its own.
-
-    Derive from it and, behind it, from the mechanism whose noise is shared; all of whose steps are Gaussian.
-    """
-
-    sum_modes: ClassVar[tuple[SumMode, ...]] = (SumMode.MASKED_AND_NOISED,)
-    sum_per_stage: ClassVar[bool] = True
-    no_audit_because: ClassVar[str] = "the parties add its noise to the counts, and the mechanism itself adds none"
-    no_votes_because: ClassVar[str] = (
-        "under masked+noised the coordinator sees the noisy counts of every class, to which no data-dependent "
-        "analysis applies: account with --queries"
-    )
-
-    honest_survivors: HonestSurvivors = field(kw_only=True)
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        return tuple(self._noised(stage) for stage in super().stages)  # type: ignore[safe-super]
-
-    def _noised(self, stage: Stage) -> "NoisedRelease":
-        """The step on a sum that carries its noise already."""
-        assert isinstance(stage, GaussianStage)
-        share = NoiseShare(stage.sigma * stage.parts_of_a_vote, self.honest_survivors)
-        return NoisedRelease(f"noised {stage.name}", share, stage)
-
-    @classmethod
-    def plans(cls, noise_votes: float, teachers: int) -> Iterable[Self]:
-        return ()
-
-
-@dataclass(frozen=True)
-class NoisedRelease(Stage):
-    """One sum with the parties' noise in every entry, and the argmax that is read off it.
+class GaussianLabels(GaussianStage, LabelStage):
+    """A step with Gaussian noise from which labels follow by a rule.
 
     Parameters
     ----------
-    noise : the share that each party adds.
-    plain : the step that would release the whole vector if the coordinator added the noise: it says how far a unit
-        moves the vector.
+    rule : reads the noisy numbers.
     """
 
-    name: str
-    noise: NoiseShare
-    plain: GaussianStage
+    rule: LabelRule
 
     @property
-    def noise_votes(self) -> float:
-        return self.plain.noise_votes
+    def seen(self) -> Seen:
+        return Seen.VECTOR if self.added.parties else self.rule.seen
 
-    @property
-    def share(self) -> NoiseShare:
-        return self.noise
+    def one_vote(self, unit: Unit) -> Adjacency | None:
+        """How one vote moves the count that is tested, or the counts of which the largest wins; None for no game.
 
-    def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-        moved = self.plain.moved(unit) * self.plain.parts_of_a_vote
-        return self.noise.curve(orders, l2_squared=moved * moved, changed_entries=self.plain.entries(unit))
+        The count that is tested moves by at most one under both adjacencies.
+        """
+        return Adjacency.ADD_REMOVE if self.seen is Seen.BIT else unit.adjacency
 
     def law(self, unit: Unit, classes: int | None = None) -> Law:
-        return self.noise.law(self.plain.moved(unit) * self.plain.parts_of_a_vote, self.plain.entries(unit))
+        """What is seen alone, for one vote; several votes move several counts at once, which no game covers."""
+        self.moved(unit)  # raises for a unit that is not covered
+        if self.seen is not Seen.VECTOR and unit.votes == 1 and (adjacency := self.one_vote(unit)) is not None:
+            known = classes if self.seen is Seen.WINNER else None
+            if winner_is_searched("discrete-gaussian", self.sigma, adjacency, known):
+                return RoundLaw("discrete-gaussian", self.sigma, adjacency, known, self.sampling_rate)
+        return super().law(unit, classes)
 
     def run(self, counts: IntArray, noise: Noise) -> IntArray:
-        return winners(counts)
-
-
-@dataclass(frozen=True)
-class NoisedThreshold(NoisedRelease):
-    """One sum with the parties' noise: does its largest entry reach T? If not, abstain."""
-
-    threshold: float
-
-    def run(self, counts: IntArray, noise: Noise) -> IntArray:
-        passed = counts.max(axis=1) >= self.threshold
-        outcome = winners(counts)
-        outcome[passed], outcome[~passed] = NEXT_STAGE, ABSTAIN
-        return outcome
+        if self.added.parties:
+            return self.rule.read(counts)
+        numbers = self.rule.compared(checked_counts(counts))
+        return self.rule.read(numbers + noise.gaussian(self.sigma * self.parts_of_a_vote, numbers.shape))

@@ -12,16 +12,15 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from collegium_accounting.errors import UnsupportedAccounting
-from collegium_accounting.game.laws import Law
-from collegium_accounting.game.winner import RoundLaw, winner_is_searched
 from collegium_accounting.limits import MAX_WEIGHT_LEVELS
-from collegium_accounting.mechanisms.base import AnsweredBy, Mechanism, Noise, RecordBudget, Stage, SumMode
-from collegium_accounting.mechanisms.gaussian_stage import SOURCE, GaussianStage, NoisedByParties
+from collegium_accounting.mechanisms.base import RecordBudget, SumMode
+from collegium_accounting.mechanisms.gaussian_stage import GaussianLabels
+from collegium_accounting.mechanisms.labels import ArgMax, LabelMechanism, LabelStage
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
-from collegium_accounting.noise.distributed import NoiseShare
+from collegium_accounting.noise.distributed import COORDINATOR, AddedBy
 from collegium_accounting.renyi import WIDE_ORDERS
-from collegium_accounting.units import Adjacency, IntArray, Unit, checked_counts, winners
+from collegium_accounting.units import Adjacency, Unit
 
 _NO_VOTES = (
     "individual neighbours have no data-dependent analysis: a budget that depends on the votes of others would leak "
@@ -31,13 +30,12 @@ _NO_VOTES = (
 
 @register
 @dataclass(frozen=True)
-class IndividualKNN(Mechanism):
+class IndividualKNN(LabelMechanism):
     """Argmax of the votes of the records within a radius + N(0, σ²); each record votes at most P times."""
 
     name: ClassVar[str] = "individual-knn"
     source: ClassVar[str] = "Zhu et al. 2023; Feldman and Zrnic 2021, individual Rényi filter"
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE,)
-    answered_by: ClassVar[AnsweredBy] = AnsweredBy.RECORDS_WITHIN_A_RADIUS
     sum_modes: ClassVar[tuple[SumMode, ...]] = tuple(SumMode)
     charged_once: ClassVar[bool] = True
     no_votes_because: ClassVar[str] = _NO_VOTES
@@ -51,23 +49,30 @@ class IndividualKNN(Mechanism):
     ] = 1
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        return (IndividualRelease("release", self.sigma, self.levels),)
+    def stages(self) -> tuple[LabelStage, ...]:
+        return (IndividualRelease("release", self.sigma, ArgMax(), self.levels),)
 
-    def charged_queries(self, queries: int) -> int:
-        """P, however many ``queries`` were asked: a record that has voted P times is out."""
-        return min(self.participations, queries)
+    def charged_queries(self, queries: int, added: AddedBy = COORDINATOR) -> int:
+        """P, however many ``queries`` were asked: a record that has voted P times is out.
 
-    @property
-    def record_budget(self) -> RecordBudget:
-        return RecordBudget(self.levels, self.participations, 1.0 / (2.0 * (self.sigma * self.levels) ** 2))
+        Fewer queries may each be asked more than once where the parties add the noise.
+        """
+        return self.participations if added.parties else min(self.participations, queries)
 
-    def noised_by_parties(self, honest_survivors: int) -> "NoisedIndividualKNN":
-        return NoisedIndividualKNN(self.sigma, self.participations, self.levels, honest_survivors=honest_survivors)
+    def record_budget(self, added: AddedBy = COORDINATOR) -> RecordBudget:
+        """Where the parties add the noise, with the part by which summed discrete Gaussians differ from one.
+
+        That part is counted at the worst order that is kept, and for each sum that a participation enters.
+        """
+        share = added.share(self.sigma * self.levels)
+        if share is None:
+            return RecordBudget(self.levels, self.participations, 1.0 / (2.0 * (self.sigma * self.levels) ** 2))
+        one_unit = share.curve(WIDE_ORDERS, l2_squared=1.0, changed_entries=1)
+        return RecordBudget(self.levels, self.participations, float(np.max(one_unit.values / np.array(WIDE_ORDERS))))
 
 
 @dataclass(frozen=True)
-class IndividualRelease(GaussianStage):
+class IndividualRelease(GaussianLabels):
     """One noisy argmax, seen from a record that votes in it with full weight.
 
     ``sigma`` is in votes, the counts are in units of 1/``levels``.
@@ -94,38 +99,6 @@ class IndividualRelease(GaussianStage):
     def parts_of_a_vote(self) -> float:
         return self.levels
 
-    def law(self, unit: Unit, classes: int | None = None) -> Law:
-        """The winner for votes of full weight; a record whose weights are parts of a vote may vote in more rounds."""
-        self.moved(unit)  # raises for a unit that is not covered
-        searched = winner_is_searched("discrete-gaussian", self.sigma, unit.adjacency, classes)
-        if unit.votes == 1 and self.levels == 1 and searched:
-            return RoundLaw("discrete-gaussian", self.sigma, unit.adjacency, classes)
-        return super().law(unit, classes)
-
-    def run(self, counts: IntArray, noise: Noise) -> IntArray:
-        units = checked_counts(counts)
-        return winners(units + noise.gaussian(self.sigma * self.levels, units.shape))
-
-
-@register
-@dataclass(frozen=True)
-class NoisedIndividualKNN(NoisedByParties, IndividualKNN):
-    """IndividualKNN on a sum that carries Gaussian noise of at least ``sigma`` votes already.
-
-    The part by which summed discrete Gaussians differ from one is charged for each sum that a participation enters.
-    """
-
-    name: ClassVar[str] = "noised-individual-knn"
-    source: ClassVar[str] = f"{IndividualKNN.source}; {SOURCE}"
-    no_votes_because: ClassVar[str] = _NO_VOTES
-
-    def charged_queries(self, queries: int) -> int:
-        """P, as for the sum without noise; ``queries`` below P may each be asked more than once."""
-        return self.participations
-
-    @property
-    def record_budget(self) -> RecordBudget:
-        """With the part by which summed discrete Gaussians differ from one, at the worst order that is kept."""
-        share = NoiseShare(self.sigma * self.levels, self.honest_survivors)
-        one_unit = share.curve(WIDE_ORDERS, l2_squared=1.0, changed_entries=1)
-        return RecordBudget(self.levels, self.participations, float(np.max(one_unit.values / np.array(WIDE_ORDERS))))
+    def one_vote(self, unit: Unit) -> Adjacency | None:
+        """For votes of full weight; a record whose weights are parts of a vote may vote in more rounds."""
+        return super().one_vote(unit) if self.levels == 1 else None

@@ -10,12 +10,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from collegium_accounting.errors import UnsupportedAccounting
-from collegium_accounting.game.laws import Law
-from collegium_accounting.game.winner import RoundLaw, winner_is_searched
-from collegium_accounting.mechanisms.base import AnsweredBy, Mechanism, Stage
-from collegium_accounting.mechanisms.confident_gnmax import ThresholdTest
-from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
-from collegium_accounting.mechanisms.gnmax import GaussianRelease
+from collegium_accounting.mechanisms.gaussian_stage import GaussianLabels
+from collegium_accounting.mechanisms.labels import ArgMax, LabelMechanism, LabelStage, Seen, Threshold
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
 from collegium_accounting.units import Adjacency, Unit
@@ -32,7 +28,7 @@ Neighbours = Annotated[int, Parameter("neighbours that vote on each query")]
 
 @register
 @dataclass(frozen=True)
-class PrivateKNN(Mechanism):
+class PrivateKNN(LabelMechanism):
     """Screen M queries with N(0, σ₁²) against T, answer those that pass with N(0, σ₂²) on each count.
 
     A record in or out of the data swaps at most one of the k neighbours: two counts move by one.
@@ -41,8 +37,6 @@ class PrivateKNN(Mechanism):
     name: ClassVar[str] = "knn"
     source: ClassVar[str] = "Zhu et al., CVPR 2020, Theorem 7, Poisson-sampled; Mironov, Talwar, Zhang 2019"
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE,)
-    answered_by: ClassVar[AnsweredBy] = AnsweredBy.SAMPLED_RECORDS
-    sum_per_stage: ClassVar[bool] = True
     no_votes_because: ClassVar[str] = _NOT_UNDER_SAMPLING
     no_audit_because: ClassVar[str] = NO_AUDIT_OF_SAMPLES
 
@@ -54,39 +48,27 @@ class PrivateKNN(Mechanism):
     sampling_rate: SamplingRate
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[LabelStage, ...]:
         return (
-            SampledThreshold("threshold", self.sigma1, self.threshold, sampling_rate=self.sampling_rate),
-            SampledRelease("release", self.sigma2, sampling_rate=self.sampling_rate),
+            SampledVotes("threshold", self.sigma1, Threshold(self.threshold), sampling_rate=self.sampling_rate),
+            SampledVotes("release", self.sigma2, ArgMax(), sampling_rate=self.sampling_rate),
         )
 
 
 @dataclass(frozen=True)
-class SampledThreshold(ThresholdTest):
-    """The threshold test on the votes of a Poisson sample."""
+class SampledVotes(GaussianLabels):
+    """The votes of the neighbours in a Poisson sample: sampled Gaussian of sensitivity √2, or 1 for the largest."""
 
     def moved(self, unit: Unit) -> float:
         check_records(unit)
-        return super().moved(unit)
-
-
-@dataclass(frozen=True)
-class SampledRelease(GaussianRelease):
-    """The noisy argmax of the votes of a Poisson sample: sampled Gaussian of sensitivity √2."""
-
-    def moved(self, unit: Unit) -> float:
-        check_records(unit)
-        return math.sqrt(2.0) * unit.votes
+        return float(unit.votes) if self.seen is Seen.BIT else math.sqrt(2.0) * unit.votes
 
     def entries(self, unit: Unit) -> int:
-        return 2 * unit.votes
+        return 1 if self.seen is Seen.BIT else 2 * unit.votes
 
-    def law(self, unit: Unit, classes: int | None = None) -> Law:
+    def one_vote(self, unit: Unit) -> Adjacency:
         """A sampled record displaces another neighbour, or there is none to displace: one vote moves at most."""
-        check_records(unit)
-        if unit.votes == 1 and winner_is_searched("discrete-gaussian", self.sigma, Adjacency.REPLACE, classes):
-            return RoundLaw("discrete-gaussian", self.sigma, Adjacency.REPLACE, classes, self.sampling_rate)
-        return GaussianStage.law(self, unit, classes)
+        return Adjacency.ADD_REMOVE if self.seen is Seen.BIT else Adjacency.REPLACE
 
 
 def check_records(unit: Unit) -> None:

@@ -9,16 +9,18 @@ from collegium_accounting.divergences.independent import laplace_curve_of_counts
 from collegium_accounting.divergences.papers import theorem_3
 from collegium_accounting.game.laws import Law, RenyiLaw
 from collegium_accounting.game.winner import RoundLaw, winner_is_searched
-from collegium_accounting.mechanisms.base import Mechanism, Noise, Stage
+from collegium_accounting.mechanisms.base import Noise
+from collegium_accounting.mechanisms.labels import LabelStage
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
+from collegium_accounting.mechanisms.votes import VoteMechanism
 from collegium_accounting.renyi import WIDE_ORDERS, FloatArray, RenyiCurve
 from collegium_accounting.units import IntArray, Unit, checked_counts, winners
 
 
 @register
 @dataclass(frozen=True)
-class LNMax(Mechanism):
+class LNMax(VoteMechanism):
     """Argmax of the counts + Laplace noise of scale 1/γ votes.
 
     A *small* γ is strong privacy: one label is (2γ, 0)-DP when one vote moves.
@@ -30,7 +32,7 @@ class LNMax(Mechanism):
     gamma: Annotated[float, Parameter("inverse scale of the noise on each count", "per vote")]
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[LabelStage, ...]:
         return (LaplaceRelease("release", self.gamma),)
 
     def noise_law(self, discrete: bool) -> NoiseLaw:
@@ -46,10 +48,9 @@ class LNMax(Mechanism):
 
 
 @dataclass(frozen=True)
-class LaplaceRelease(Stage):
+class LaplaceRelease(LabelStage):
     """Release the noisy argmax under Laplace noise of scale 1/γ votes."""
 
-    name: str
     gamma: float
 
     @property

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from collegium_accounting.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage
-from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
+from collegium_accounting.mechanisms.gaussian_stage import GaussianLabels
 from collegium_accounting.mechanisms.knn import NO_AUDIT_OF_SAMPLES, Neighbours, SamplingRate, check_records
+from collegium_accounting.mechanisms.labels import LabelMechanism, LabelStage, Seen
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
 from collegium_accounting.multilabel import MAX_LABELS, RESOLUTION, numbers_of, swap_l2
-from collegium_accounting.units import Adjacency, IntArray, Unit, checked_counts
+from collegium_accounting.units import Adjacency, IntArray, Unit
 
 
 @register
 @dataclass(frozen=True)
-class MultiLabelKNN(Mechanism):
+class MultiLabelKNN(LabelMechanism):
     """A label is on where its clipped votes + N(0, σ²) reach a share of k; data-independent accounting alone.
 
     Clipping lowers every sum: with τ below the number of labels that records typically hold, an ``on_share``
@@ -29,8 +30,6 @@ class MultiLabelKNN(Mechanism):
     name: ClassVar[str] = "multilabel-knn"
     source: ClassVar[str] = "Zhu et al., CVPR 2020, τ-approximation, Poisson-sampled; Mironov, Talwar, Zhang 2019"
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE,)
-    answered_by: ClassVar[AnsweredBy] = AnsweredBy.SAMPLED_RECORDS
-    sum_per_stage: ClassVar[bool] = True
     several_labels: ClassVar[bool] = True
     no_votes_because: ClassVar[str] = "data-dependent accounting is not valid for sampled records"
     no_audit_because: ClassVar[str] = NO_AUDIT_OF_SAMPLES
@@ -43,21 +42,32 @@ class MultiLabelKNN(Mechanism):
     on_share: Annotated[float, Parameter("share of the k neighbours from which on a label is given", at_most=1.0)] = 0.5
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        return (
-            LabelsRelease(
-                "release", self.sigma, self.tau, self.labels, self.k * self.on_share, sampling_rate=self.sampling_rate
-            ),
-        )
+    def stages(self) -> tuple[LabelStage, ...]:
+        rule = LabelsOn(self.k * self.on_share)
+        return (LabelsRelease("release", self.sigma, rule, self.tau, self.labels, sampling_rate=self.sampling_rate),)
 
 
 @dataclass(frozen=True)
-class LabelsRelease(GaussianStage):
+class LabelsOn:
+    """Each label is on whose noisy sum reaches so many votes; sums are in parts of a vote (`multilabel.RESOLUTION`)."""
+
+    votes: float
+    seen: ClassVar[Seen] = Seen.VECTOR
+
+    def compared(self, counts: IntArray) -> IntArray:
+        return counts
+
+    def read(self, noisy: IntArray | NDArray[np.float64]) -> IntArray:
+        """The number of each query's labels (`multilabel.numbers_of`), from sums ``[queries, labels]``."""
+        return numbers_of(np.asarray(noisy >= self.votes * RESOLUTION))
+
+
+@dataclass(frozen=True)
+class LabelsRelease(GaussianLabels):
     """Release one bit per label of the votes of a Poisson sample: sampled Gaussian of sensitivity `swap_l2`."""
 
     tau: float
     labels: int
-    votes_on: float
 
     def moved(self, unit: Unit) -> float:
         check_records(unit)
@@ -69,9 +79,3 @@ class LabelsRelease(GaussianStage):
     @property
     def parts_of_a_vote(self) -> float:
         return RESOLUTION
-
-    def run(self, counts: IntArray, noise: Noise) -> IntArray:
-        """The number of each query's labels (`multilabel.numbers_of`), from sums ``[queries, labels]`` in parts."""
-        sums = checked_counts(counts)
-        noisy = sums + noise.gaussian(self.sigma * RESOLUTION, sums.shape)
-        return numbers_of(np.asarray(noisy >= self.votes_on * RESOLUTION))

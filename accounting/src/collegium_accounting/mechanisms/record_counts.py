@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium_accounting.limits import MAX_CANDIDATES, MAX_SUM_LENGTH
-from collegium_accounting.mechanisms.base import AnsweredBy, Mechanism, Noise, Stage, SumMode
-from collegium_accounting.mechanisms.gaussian_stage import SOURCE, GaussianStage, NoisedByParties
+from collegium_accounting.mechanisms.base import Noise, Stage
+from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
-from collegium_accounting.units import Adjacency, IntArray, Unit, checked_counts, winners
+from collegium_accounting.mechanisms.whole_vector import VectorMechanism
+from collegium_accounting.units import Adjacency, IntArray, Unit
 
 ONE = 2**20
 """What one record, or one person, adds to a cell."""
@@ -59,10 +60,6 @@ def noisy(sums: IntArray, sigma: float, noise: Noise) -> IntArray:
     return sums + np.rint(noise.gaussian(sigma * ONE, sums.shape)).astype(np.int64)
 
 
-SOURCE_OF_COUNTS = "one cell a record in each part: this module's docstring"
-_NO_VOTES = "counts of records are one noisy vector and no votes: account without votes"
-
-
 @dataclass(frozen=True)
 class CountsRelease(GaussianStage):
     """One noisy vector of ``cells`` counts, to ``parts`` of which a record adds; ``sigma`` in records."""
@@ -86,23 +83,14 @@ class CountsRelease(GaussianStage):
     def parts_of_a_vote(self) -> float:
         return ONE
 
-    def run(self, counts: IntArray, noise: Noise) -> IntArray:
-        """The largest entry of each noisy row of records."""
-        return winners(noisy(checked_counts(counts) * ONE, self.sigma, noise))
-
 
 @register
 @dataclass(frozen=True)
-class RecordCounts(Mechanism):
+class RecordCounts(VectorMechanism):
     """The counts of all records' cells + Gaussian noise of σ records on every count."""
 
     name: ClassVar[str] = "record-counts"
-    source: ClassVar[str] = SOURCE_OF_COUNTS
-    adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE, Adjacency.REPLACE)
-    answered_by: ClassVar[AnsweredBy] = AnsweredBy.ALL_RECORDS
-    sum_modes: ClassVar[tuple[SumMode, ...]] = (SumMode.CLEAR, SumMode.MASKED_AND_NOISED)
-    gives_labels: ClassVar[bool] = False
-    no_votes_because: ClassVar[str] = _NO_VOTES
+    source: ClassVar[str] = "one cell a record in each part: this module's docstring"
 
     sigma: Annotated[float, Parameter("standard deviation of the noise on each count", "records")]
     parts: Annotated[int, Parameter("cells that one record adds to", at_most=MAX_PARTS)]
@@ -111,20 +99,3 @@ class RecordCounts(Mechanism):
     @property
     def stages(self) -> tuple[Stage, ...]:
         return (CountsRelease("record counts", self.sigma, self.parts, self.cells),)
-
-    def party_unit(self, teachers: int, adjacency: Adjacency | None = None) -> Unit:
-        """A party moves the counts by as much as a record does, where parties send shares."""
-        return self.unit(1, adjacency)
-
-    def noised_by_parties(self, honest_survivors: int) -> "NoisedRecordCounts":
-        return NoisedRecordCounts(self.sigma, self.parts, self.cells, honest_survivors=honest_survivors)
-
-
-@register
-@dataclass(frozen=True)
-class NoisedRecordCounts(NoisedByParties, RecordCounts):
-    """RecordCounts on counts that carry Gaussian noise of at least σ records already."""
-
-    name: ClassVar[str] = "noised-record-counts"
-    source: ClassVar[str] = f"{SOURCE_OF_COUNTS}; {SOURCE}"
-    no_votes_because: ClassVar[str] = _NO_VOTES

@@ -53,7 +53,7 @@ def known_names() -> tuple[str, ...]:
 
 
 def default_names() -> tuple[str, ...]:
-    """The mechanisms of this package that parties may answer: what a policy agrees to unless it names others.
+    """The mechanisms of this package: what a policy agrees to unless it names others.
 
     One that protects nobody is not among them, and neither is one from another installed package.
     """
@@ -61,7 +61,7 @@ def default_names() -> tuple[str, ...]:
     return tuple(
         name
         for name, cls in sorted(_by_name.loaded().items())
-        if cls.private and cls.sum_modes and cls.__module__.partition(".")[0] == own
+        if cls.private and cls.__module__.partition(".")[0] == own
     )
 
 
@@ -72,8 +72,16 @@ def create(name: str, /, **parameters: Value | None) -> Mechanism:
     return cls(**parameters)
 
 
+def numbers_of(mechanism: Mechanism) -> dict[str, float]:
+    """A mechanism's parameters as they travel in a request; raises ConfigurationError where one is a text."""
+    texts = [name for name, value in mechanism.parameters().items() if isinstance(value, str)]
+    if texts:
+        raise ConfigurationError(f"{mechanism.name}: parties cannot be told {texts[0]!r}, which is no number")
+    return {name: float(value) for name, value in mechanism.parameters().items()}
+
+
 def from_numbers(name: str, numbers: Mapping[str, float]) -> Mechanism:
-    """The mechanism that `Mechanism.numbers` described; raises ConfigurationError as `create` does."""
+    """The mechanism that `numbers_of` described; raises ConfigurationError as `create` does."""
     fields = fields_of(mechanism_named(name))
     truths = {key for key, field in fields.items() if field.kind is bool and numbers.get(key) in (0.0, 1.0)}
     return create(name, **{key: bool(value) if key in truths else value for key, value in numbers.items()})

@@ -50,6 +50,7 @@ import numpy as np
 from collegium_accounting.elementary import exp, log1p
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.game.laws import Law, discrete_vector
+from collegium_accounting.limits import MAX_PARTIES
 from collegium_accounting.noise.sources import SeededNoise, SystemNoise
 from collegium_accounting.renyi import RenyiCurve, check_orders
 from collegium_accounting.units import IntArray
@@ -149,3 +150,36 @@ class NoiseShare:
     def draw(self, length: int, noise: SystemNoise | SeededNoise) -> IntArray:
         """One party's noise, shape ``[length]``: discrete Gaussian draws, exact from the system's randomness."""
         return np.asarray(noise.gaussian(self.sigma_share, (length,)), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class AddedBy:
+    """Who adds the noise of a sum: the coordinator, or each party a share of it.
+
+    Parameters
+    ----------
+    honest_survivors : int
+        The least number of honest parties whose shares are in any sum that is opened; 0 where the coordinator adds it.
+    """
+
+    honest_survivors: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.honest_survivors <= MAX_PARTIES:
+            raise ConfigurationError(
+                f"honest survivors are 0, where the coordinator adds the noise, to {MAX_PARTIES}; "
+                f"got {self.honest_survivors}"
+            )
+
+    @property
+    def parties(self) -> bool:
+        """Whether the parties add the noise."""
+        return self.honest_survivors > 0
+
+    def share(self, sigma: float) -> NoiseShare | None:
+        """What each party adds to have noise of ``sigma`` in all; None where the coordinator adds it."""
+        return NoiseShare(sigma, self.honest_survivors) if self.parties else None
+
+
+COORDINATOR = AddedBy()
+"""The coordinator adds the noise."""

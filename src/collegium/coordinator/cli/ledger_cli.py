@@ -183,7 +183,10 @@ def _terms_text(terms: Mapping[str, Any]) -> str:
     rounds = [f"{block['rounds']} rounds of {name}" for name, block in blocks.items() if block["rounds"] is not None]
     most = f"; at most {', '.join(rounds)}" if rounds else ""
     unit = f"{terms['unit']} ({terms['adjacency']})"
-    return f"{limit} per {unit}{most}; votes: {votes}; noise: {terms['noise']}; {mechanism or 'any mechanism'}"
+    noise = terms["noise"]
+    if terms["honest_survivors"]:
+        noise += f", added by the parties, at least {terms['honest_survivors']} honest ones in any sum"
+    return f"{limit} per {unit}{most}; votes: {votes}; noise: {noise}; {mechanism or 'any mechanism'}"
 
 
 def _number(value: float) -> float | None:

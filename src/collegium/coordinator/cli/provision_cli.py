@@ -84,7 +84,8 @@ def provision(
     members = folder.members.read()
     lines = {
         name: f"collegium party enrol --coordinator {config.consortium.enrolment} --name {name} --code {code} "
-        f"--fingerprint {authority.fingerprint} --folder {name} --data FILE --label COLUMN"
+        f"--fingerprint {authority.fingerprint} --folder {name} --parties NAMES --data FILE --label COLUMN "
+        "--group PERSON"
         for name, code in codes.items()
     }
     if as_json:
@@ -106,7 +107,12 @@ def provision(
     if to_sign:
         typer.echo(f"to sign      {folder.requests}: {to_sign} requests, for collegium authority sign")
     if lines:
-        typer.echo(f"\nEach runs its own line, once, within {config.consortium.code_hours:g} hours:")
+        typer.echo(
+            f"\nEach runs its own line, once, within {config.consortium.code_hours:g} hours, and types itself\n"
+            f"NAMES   whom it agreed to be summed with, with commas; if all of these: {','.join(members.expected())}\n"
+            "PERSON  the column that names the person of a row; where each row is another person, --one-row-each in "
+            "place of --group PERSON"
+        )
     for line in lines.values():
         typer.echo(f"\n{line}")
     if add:

@@ -15,6 +15,7 @@ from typing import Any, Self
 from collegium.coordinator.asking import RunQuestion
 from collegium.coordinator.kind import RunKind
 from collegium.coordinator.release import Releases, WholeVector
+from collegium.coordinator.rounds.rounds import terms_of
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.kernel_choice import kernel_spec
@@ -25,8 +26,7 @@ from collegium.models.kernels import KernelSpec
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.question import PoolRange, Terms
 from collegium.whole_files import read_whole, write_whole
-from collegium_accounting.mechanisms import Mechanism, SumMode
-from collegium_accounting.mechanisms.base import WHOLE_MECHANISM
+from collegium_accounting.mechanisms import SumMode
 
 
 @register
@@ -69,9 +69,9 @@ class ClassSums(RunKind):
         asked = [self.number, self.spec.digest(), facts.pool_sha256, facts.ledger_id]
         return json.dumps([*asked, facts.noise_votes, config.votes.mode, config.budget.unit])
 
-    def ask(self, mechanism: Mechanism, mode: str, inputs: PoolRange, stage: str) -> SumClasses:
+    def ask(self, terms: Terms, inputs: PoolRange) -> SumClasses:
         """The question; ``inputs`` do not matter, as a sum labels every input."""
-        facts, terms = self.facts, Terms.of(mechanism, mode, stage)
+        facts = self.facts
         return SumClasses(terms, facts.ledger_id, self.per_party, self.spec, facts.pool_sha256, self.number)
 
     @classmethod
@@ -126,8 +126,8 @@ class SumsOfRun:
             self._next_is_known(learn=True)
             if self._kept() is not None:
                 continue
-            stage = mechanism.stages[0].name if mechanism.sum_per_stage else WHOLE_MECHANISM
-            asked = self._asking.ask(mechanism, sums.mode, PoolRange(self._asking.facts.pool_sha256, (0,)), stage)
+            terms = terms_of(mechanism, sums, self._releases.statement.sums.stage)
+            asked = self._asking.ask(terms, PoolRange(self._asking.facts.pool_sha256, (0,)))
             question = RunQuestion([self._asking.name], asked, sums, further=lacking - 1)
             parties = self._releases.asking.ready()
             self._releases.release(self._releases.statement.sums, question, self._rule, parties)

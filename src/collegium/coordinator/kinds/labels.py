@@ -18,14 +18,14 @@ from collegium.coordinator.journal import OpenSum
 from collegium.coordinator.kind import RunKind
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.rounds import terms_of
 from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.queries import content_of, study_of
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import BudgetExceeded, LabelConflict
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.question import PoolRange, Terms
-from collegium_accounting.mechanisms import NEXT_STAGE, IntArray, Stage
-from collegium_accounting.mechanisms.base import WHOLE_MECHANISM
+from collegium.protocol.question import WHOLE_MECHANISM, PoolRange, Terms
+from collegium_accounting.mechanisms import NEXT_STAGE, IntArray, LabelStage, Stage
 
 _PASSED = 0
 """What the ledger holds, under a stage's own key, for a query that went on to the next stage."""
@@ -139,6 +139,7 @@ class Labels:
 
     def keep(self, charge: int, stage: Stage, question: RunQuestion, counts: IntArray, answered: Sequence[str]) -> None:
         """See `release.Rule`: a label, an abstention, or that the query goes on."""
+        assert isinstance(stage, LabelStage)  # inputs are asked about for labels
         outcomes = self._releases.noise.outcomes(stage, counts, question.names)
         onward = outcomes == NEXT_STAGE
         if onward.any() and stage is self._slots[-1].stage:
@@ -183,15 +184,14 @@ class Labels:
         ``begun`` is their exact sum, where it waits to be opened.
         """
 
-        def question(names: Sequence[str], stage: str) -> RunQuestion:
+        def question(names: Sequence[str], stage: Stage) -> RunQuestion:
             setup = self._setup
             inputs = PoolRange(self._public.spec.sha256, tuple(queries[name] for name in names))
-            asked = kind.ask(setup.mechanism, setup.vote_sum.mode, inputs, stage)
-            return RunQuestion(names, asked, setup.vote_sum, read=kind.votes)
+            terms = terms_of(setup.mechanism, setup.vote_sum, stage, per_stage=kind.question.per_stage)
+            return RunQuestion(names, kind.ask(terms, inputs), setup.vote_sum, read=kind.votes)
 
-        per_stage = self._setup.mechanism.sum_per_stage
-        if not per_stage:
-            put = question(asked, WHOLE_MECHANISM)
+        put = question(asked, self._slots[0].stage)
+        if put.question.terms.stage == WHOLE_MECHANISM:
             if begun is not None:
                 put = replace(put, names=begun.names, question=begun.question)
             result = self._releases.asking.total(put, parties, begun=begun)
@@ -201,9 +201,8 @@ class Labels:
             if not chunk:
                 return False
             slot = self._slots[number]
-            name = slot.stage.name if per_stage else WHOLE_MECHANISM
             try:
-                self._releases.release(slot, question(chunk, name), self, parties)
+                self._releases.release(slot, question(chunk, slot.stage), self, parties)
             except BudgetExceeded:
                 return False  # another writer of this ledger spent what was left
         return True
@@ -226,9 +225,8 @@ class Labels:
 
     def _begun(self, queries: Sequence[str]) -> dict[str, OpenSum]:
         """The exact sums about these queries that wait to be opened, and are asked for in the same way now."""
-        setup, terms = self._setup, None
-        if not setup.mechanism.sum_per_stage:
-            terms = Terms.of(setup.mechanism, setup.vote_sum.mode)
+        sums = self._setup.vote_sum
+        terms = None if sums.added.parties else Terms.of(self._setup.mechanism, sums.mode)
         open_sums = [one for one in self._releases.asking.journal.open_sums() if one.charge is None]
         return {query: one for one in open_sums if one.question.terms == terms for query in {*queries} & {*one.names}}
 

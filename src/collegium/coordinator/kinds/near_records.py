@@ -17,7 +17,6 @@ from collegium.models.features import Features, dimensions, extract
 from collegium.models.students import Student
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.question import PoolRange, Question, Terms
-from collegium_accounting.mechanisms import Mechanism
 
 PRETRAINED = "pretrained"
 """Features that a network learned from the pool without labels."""
@@ -93,9 +92,8 @@ class OfRecords(RunKind):
     def informed_by(self, student: Student) -> Self:
         return type(self)(self.facts, student)
 
-    def ask(self, mechanism: Mechanism, mode: str, inputs: PoolRange, stage: str) -> Question:
-        terms, positions = Terms.of(mechanism, mode, stage), np.asarray(inputs.indices, dtype=np.int64)
-        return self._ask(terms, inputs, self._values, positions)
+    def ask(self, terms: Terms, inputs: PoolRange) -> Question:
+        return self._ask(terms, inputs, self._values, np.asarray(inputs.indices, dtype=np.int64))
 
     @abstractmethod
     def _ask(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from collegium.coordinator.asking import RunQuestion
 from collegium.coordinator.journal import Released
 from collegium.coordinator.release import Releases, WholeVector
-from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.rounds import terms_of
 from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
 from collegium.coordinator.run.factories import sum_in
 from collegium.coordinator.run.run_record import CountsRecord, OtherCountsRecord, Table
@@ -22,7 +22,7 @@ from collegium.coordinator.statement import Slot
 from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
 from collegium.protocol.question import RecordsQuestion, Terms
 from collegium_accounting.game.laws import Law
-from collegium_accounting.mechanisms import Mechanism
+from collegium_accounting.mechanisms import Mechanism, Stage
 from collegium_accounting.mechanisms.record_counts import ONE
 from collegium_accounting.renyi import FloatArray
 
@@ -63,7 +63,7 @@ class RecordCounting(ABC):
         if self._settings is None or (self.noted is not None and not self.noted.paid):
             return {}
         mechanism = self.mechanism(*self._parts_and_cells())
-        return {self.part: mechanism.stages[0].law(counted_unit(self._config))}
+        return {self.part: self._stage(mechanism).law(counted_unit(self._config))}
 
     def pay(self, releases: Releases) -> None:
         """Charge the counts, unless that was done; where the budget does not take them, note that.
@@ -90,22 +90,23 @@ class RecordCounting(ABC):
         self._note(noted)
 
     def mechanism(self, parts: int, cells: int) -> Mechanism:
-        """Counts in which a record adds to ``parts`` of ``cells``, as they are summed, with the noise that was paid."""
+        """Counts in which a record adds to ``parts`` of ``cells``, with the noise that was paid."""
         assert self._settings is not None  # the configuration asks for them
         settings, noted = self._settings, self.noted
         if noted is not None and noted.paid and noted.parts == parts:
             # The charge was made for this noise. The configuration, or the budget, may have changed since.
             settings = settings.model_copy(update={"sigma": noted.sigma})
-        mechanism = counts_mechanism(self._config, settings, parts, cells)
-        if isinstance(self.sum, MaskedSum) and self.sum.noised:
-            return mechanism.noised_by_parties(self.sum.plan.honest_survivors)
-        return mechanism
+        return counts_mechanism(self._config, settings, parts, cells)
+
+    def _stage(self, mechanism: Mechanism) -> Stage:
+        """The one step of ``mechanism``, as the counts are summed."""
+        return mechanism.summed(self.sum.added)[0]
 
     def _slot(self, mechanism: Mechanism) -> tuple[Slot, str]:
         """Where counts by ``mechanism`` are stated in the ledger, and what a charge for them is called there."""
         known, unit, study = mechanism.parameters(), self._config.budget.unit, self._setup.storage.study
         name = f"{self.part}|{study}|{unit}|{self.sum.mode}|{known['parts']}|{known['sigma']!r}"
-        stage = mechanism.stages[0]
+        stage = self._stage(mechanism)
         return Slot(self.part, stage, {unit: stage.law(counted_unit(self._config))}), name
 
     def _unspent(self, releases: Releases) -> bool:
@@ -130,9 +131,8 @@ class RecordCounting(ABC):
 
     def _terms(self, mechanism: Mechanism) -> tuple[Terms, str, bool]:
         """What each question for counts begins with."""
-        stage, per_party = mechanism.stages[0], self._config.budget.unit == "party"
-        terms = Terms.of(mechanism, self.sum.mode, stage.name if mechanism.sum_per_stage else "")
-        return terms, self._ledger_id, per_party
+        terms = terms_of(mechanism, self.sum, self._stage(mechanism))
+        return terms, self._ledger_id, self._config.budget.unit == "party"
 
     def _released(
         self, releases: Releases, mechanism: Mechanism, question: RecordsQuestion

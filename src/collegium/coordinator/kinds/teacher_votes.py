@@ -6,7 +6,6 @@ from collegium.coordinator.kind import RunFacts, RunKind
 from collegium.coordinator.settings.kinds import register
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.question import PoolRange, Terms
-from collegium_accounting.mechanisms import Mechanism
 
 
 @register
@@ -26,6 +25,5 @@ class TeacherVotes(RunKind):
     def votes_per_unit(self) -> Mapping[str, int]:
         return {"record": 1, "party": self._teacher.per_party}
 
-    def ask(self, mechanism: Mechanism, mode: str, inputs: PoolRange, stage: str) -> CastVotes:
-        classes = len(self.facts.config.task.classes)
-        return CastVotes(Terms.of(mechanism, mode, stage), self.facts.of_study, self._teacher, inputs, classes)
+    def ask(self, terms: Terms, inputs: PoolRange) -> CastVotes:
+        return CastVotes(terms, self.facts.of_study, self._teacher, inputs, len(self.facts.config.task.classes))

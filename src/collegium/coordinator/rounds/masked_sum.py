@@ -28,6 +28,7 @@ from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
 from collegium.protocol.secure_sum.opening import Collected
+from collegium_accounting.mechanisms import COORDINATOR, AddedBy
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,10 @@ class MaskedSum:
     def mode(self) -> str:
         return "masked+noised" if self.noised else "masked"
 
+    @property
+    def added(self) -> AddedBy:
+        return AddedBy(self.plan.honest_survivors) if self.noised else COORDINATOR
+
     @cached_property
     def roster_sha256(self) -> str:
         """Tells this roster from others, in 16 hexadecimal digits."""
@@ -73,7 +78,7 @@ class MaskedSum:
         replies = ask_each(self.parties, round_.teachers, ask, round_.deadline_s, round_.on_answer)
         outcomes = {name: _prepared(reply, ask.round_id) for name, reply in replies.items()}
         require_quorum(outcomes, quorum)
-        share, length = question.terms.share(), math.prod(question.shape)
+        share, length = question.share, math.prod(question.shape)
         reach = 0 if share is None else share.reach(self.plan.parties, length)
         range_ = question.low, question.high
         setup = SumSetup(self.consortium, ask.round_id, self.roster, length, *range_, self.plan, reach)

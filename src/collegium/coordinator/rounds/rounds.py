@@ -11,9 +11,10 @@ from typing import Protocol
 import numpy as np
 
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
-from collegium.protocol.question import Question
+from collegium.protocol.question import WHOLE_MECHANISM, Question, Terms
 from collegium.protocol.replies import Counts, Failure, ReplyBody
 from collegium.protocol.requests import Ask, RequestBody
+from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Mechanism, Stage
 from collegium_accounting.units import IntArray
 
 OnReply = Callable[[str, ReplyBody], None]
@@ -90,6 +91,11 @@ class VoteSum(Protocol):
         """``clear``, ``masked`` or ``masked+noised``: what the parties are told and the report shows."""
         ...
 
+    @property
+    def added(self) -> AddedBy:
+        """Who adds the noise."""
+        ...
+
     def sum_votes(self, round_: VoteRound) -> RoundResult:
         """Ask the parties of a round, and add up what they answer in time.
 
@@ -101,10 +107,19 @@ class VoteSum(Protocol):
         ...
 
 
+def terms_of(mechanism: Mechanism, sums: VoteSum, stage: Stage, *, per_stage: bool = False) -> Terms:
+    """The terms of a question for a stage of ``mechanism``, or for all of its stages where one sum serves them.
+
+    ``per_stage`` : every stage needs a sum of its own, see `Question.per_stage`.
+    """
+    apart = per_stage or sums.added.parties
+    return Terms.of(mechanism, sums.mode, stage.name if apart else WHOLE_MECHANISM, sums.added.honest_survivors)
+
+
 class ClearSum:
     """The sum of votes that the coordinator sees party by party."""
 
-    mode = "clear"
+    mode, added = "clear", COORDINATOR
 
     def __init__(self, parties: Parties) -> None:
         self._parties = parties

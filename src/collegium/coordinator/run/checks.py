@@ -18,7 +18,7 @@ from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import OnReply, quorum_count
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.counts_terms import counts_mechanism, counts_mode
-from collegium.coordinator.run.factories import announced_terms, configured_mechanism, mechanism_of, sum_in, vote_sum_of
+from collegium.coordinator.run.factories import announced_terms, configured_mechanism, sum_in, vote_sum_of
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.selection.queries import query_key, study_of
 from collegium.coordinator.settings.consortium import ConsortiumConfig
@@ -37,7 +37,7 @@ from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM, GraphPlan
 from collegium.settings import toml_value
-from collegium_accounting.mechanisms import SumMode
+from collegium_accounting.mechanisms import LabelMechanism, SumMode
 from collegium_accounting.mechanisms.record_counts import ONE
 
 SHARES = (0.6, 0.75, 0.9)
@@ -216,7 +216,9 @@ def _forecasts(config: ConsortiumConfig, votes: int) -> tuple[Forecast, ...]:
     histograms = np.zeros((len(SHARES), len(config.task.classes)), dtype=np.int64)
     histograms[:, 0] = [round(share * votes) for share in SHARES]
     histograms[:, 1] = votes - histograms[:, 0]
-    right, answered = configured_mechanism(config).expected_agreement(histograms)
+    mechanism = configured_mechanism(config)
+    assert isinstance(mechanism, LabelMechanism)  # votes are counted for labels
+    right, answered = mechanism.expected_agreement(histograms)
     return tuple(Forecast(*map(float, one)) for one in zip(SHARES, right, answered, strict=True))
 
 
@@ -238,18 +240,17 @@ def _measured(config: ConsortiumConfig) -> int:
     assert settings is not None
     parties, layout, mode = dict.fromkeys(config.consortium.parties, b""), Layout(classes), counts_mode(run, settings)
     mechanism = counts_mechanism(run, settings, layout.parts, layout.length)
-    summed = sum_in(mode, run, _Nobody(), parties)
-    if isinstance(summed, MaskedSum) and summed.noised:
-        mechanism = mechanism.noised_by_parties(summed.plan.honest_survivors)
-    return records_needed(classes, (noise_on_entries(mechanism.stages[0], len(parties)) / ONE) ** 2)
+    stage, *_ = mechanism.summed(sum_in(mode, run, _Nobody(), parties).added)
+    return records_needed(classes, (noise_on_entries(stage, len(parties)) / ONE) ** 2)
 
 
 def _needed(config: ConsortiumConfig, public: PublicData) -> int:
     run, names, task, pool = config.run, config.consortium.parties, config.task, public.pool.x
-    mechanism = mechanism_of(run, vote_sum_of(run, _Nobody(), dict.fromkeys(names, b"")))
+    mechanism = configured_mechanism(run)
+    stage, *_ = mechanism.summed(vote_sum_of(run, _Nobody(), dict.fromkeys(names, b"")).added)
     spec = kernel_spec(run.sums, pool, task.inputs, len(task.classes), mechanism.noise_votes, run.seed or 0)
     spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(spec, pool, task.inputs), pool)
-    needed = spectrum.contributions_needed(noise_on_entries(mechanism.stages[0], len(names)), len(task.classes))
+    needed = spectrum.contributions_needed(noise_on_entries(stage, len(names)), len(task.classes))
     return math.ceil(needed / (PARTY_CONTRIBUTIONS if run.budget.unit == "party" else 1.0))
 
 

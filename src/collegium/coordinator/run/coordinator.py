@@ -81,7 +81,9 @@ class CoordinatorRun:
                     check_same_run(held, setup.config, self._public.spec, folder.path)
                 if held.ledger is not None and not setup.ledger_file.exists():
                     raise LedgerCorrupt(f"{setup.ledger_file} is gone: restore it, or start in another folder")
-            opened = open_ledger(setup.config, setup.mechanism, setup.ledger_file, setup.storage.signer)
+            opened = open_ledger(
+                setup.config, setup.mechanism, setup.vote_sum.added, setup.ledger_file, setup.storage.signer
+            )
             with closing(opened) as ledger:
                 if held is not None and held.ledger is not None:
                     ledger.require(Head.parse(held.ledger.head))

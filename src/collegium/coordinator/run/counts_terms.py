@@ -30,7 +30,7 @@ def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cell
         fits = float(gaussian_profile(np.array([-most]), float(exp(middle)))[0]) <= delta
         low, high = (middle, high) if fits else (low, middle)
     largest_mu = float(exp(low))
-    return plain.with_parameters(sigma=(1.0 + 1e-9) * _mu(plain, config) / largest_mu)
+    return create(plain.name, **plain.parameters() | {"sigma": (1.0 + 1e-9) * _mu(plain, config) / largest_mu})
 
 
 def _configured(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechanism]]:
@@ -78,6 +78,5 @@ def announced_counts(config: RunConfig) -> tuple[AnnouncedCounts, ...]:
     told = []
     for settings, mechanism in _configured(config):
         mode = counts_mode(config, settings)
-        asked = mechanism.noised_by_parties(1) if mode == SumMode.MASKED_AND_NOISED else mechanism
-        told.append(AnnouncedCounts(sum_mode=mode, mechanism=asked.name, noise=mechanism.noise_votes))
+        told.append(AnnouncedCounts(sum_mode=mode, mechanism=mechanism.name, noise=mechanism.noise_votes))
     return tuple(told)

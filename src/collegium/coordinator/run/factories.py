@@ -18,14 +18,14 @@ from collegium.protocol.question import about_all_records, own_kinds
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
 from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO
-from collegium_accounting.mechanisms import Mechanism, SumMode, create
+from collegium_accounting.mechanisms import AddedBy, Mechanism, SumMode, create
 from collegium_accounting.mechanisms.parameters import fields_of
 
 
 def vote_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
     """How votes are added up by ``votes.mode``; ConfigurationError when a masked mode has no keys."""
-    mechanism = config.mechanism.kind
-    once = not (mechanism.sum_per_stage or run_kind(mechanism).question.several_sums)
+    question = run_kind(config.mechanism.kind).question
+    once = not (question.per_stage or question.several_sums)
     return sum_in(config.votes.mode, config, parties, signing_keys, once=once)
 
 
@@ -49,19 +49,9 @@ def sum_in(
     return MaskedSum(parties, config.name, signing_keys, plan, noised)
 
 
-def mechanism_of(config: RunConfig, vote_sum: VoteSum) -> Mechanism:
-    """The mechanism as it runs on that sum: the parties' own noise makes another one of it."""
-    mechanism = configured_mechanism(config)
-    if isinstance(vote_sum, MaskedSum) and vote_sum.noised:
-        return mechanism.noised_by_parties(vote_sum.plan.honest_survivors)
-    return mechanism
-
-
 def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> AnnouncedTerms:
     """The terms of ``queries`` queries about inputs of ``pool``, which parties are told when they enrol."""
     mechanism = configured_mechanism(config)
-    if config.votes.mode == SumMode.MASKED_AND_NOISED:
-        mechanism = mechanism.noised_by_parties(1)  # only its name and the noise of the whole are told
     if about_all_records(config.mechanism.kind):
         queries = mechanism.charged_queries(queries)  # the sums label every input
     counts = announced_counts(config)
@@ -84,14 +74,16 @@ def configured_mechanism(config: RunConfig) -> Mechanism:
     fields = fields_of(config.mechanism.kind)
     known = {name: value for name, value in decided.items() if name in fields and value is not None}
     given, budget = config.mechanism.parameters | known, config.budget
-    completed = config.mechanism.kind.within_budget(given, left_for_labels(config), budget.delta, budget.unit)
+    completed = config.mechanism.kind.within_budget(given, left_for_labels(config), budget.delta)
     return create(config.mechanism.name, **completed)
 
 
-def open_ledger(config: RunConfig, mechanism: Mechanism, file: Path, signer: Ed25519PrivateKey | None) -> Ledger:
+def open_ledger(
+    config: RunConfig, mechanism: Mechanism, added: AddedBy, file: Path, signer: Ed25519PrivateKey | None
+) -> Ledger:
     """The ledger at ``file``, made there if there is none, with the configuration's terms in force.
 
-    ``mechanism`` is as it runs. Raises LedgerCorrupt, StorageError, and ConfigurationError where the terms cannot
+    ``added`` is who adds the noise. Raises LedgerCorrupt, StorageError, and ConfigurationError where the terms cannot
     follow those that the ledger holds.
     """
     budget, teachers = config.budget, config.teachers
@@ -103,9 +95,12 @@ def open_ledger(config: RunConfig, mechanism: Mechanism, file: Path, signer: Ed2
             unit=budget.unit,
             votes_per_unit={budget.unit: 1} if teachers is None else {"record": 1, "party": teachers.per_party},
             adjacency=mechanism.unit(1).adjacency.value,
-            noise="seeded" if config.seed is not None else "parties" if mechanism.stages[0].share else "system",
+            noise="seeded" if config.seed is not None else "parties" if added.parties else "system",
+            honest_survivors=added.honest_survivors,
+            fixed_voters=run_kind(config.mechanism.kind).question.fixed_voters,
             epsilon_budget=budget.epsilon,
             mechanism={"name": mechanism.name, "bound": budget.bound, **mechanism.parameters()},
+            source=mechanism.source,
         ),
         name=config.name,
         budget_setting="budget.epsilon",

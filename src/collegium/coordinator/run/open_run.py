@@ -151,6 +151,7 @@ class OpenRun:
             self._ledger,
             mechanism,
             units.pop(self._config.budget.unit),
+            added=self._setup.vote_sum.added,
             others=units,
             queries=self._config.queries.count,
             classes=len(self._config.task.classes),

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.coordinator.noise import CoordinatorNoise
 from collegium.coordinator.rounds.rounds import Parties, VoteSum
-from collegium.coordinator.run.factories import mechanism_of, vote_sum_of
+from collegium.coordinator.run.factories import configured_mechanism, vote_sum_of
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.coordinator.settings.run_config import RunConfig
@@ -127,7 +127,7 @@ class RunSetup:
         reach = self.reach
         vote_sum = reach.vote_sum or vote_sum_of(self.config, reach.parties, reach.signing_keys)
         object.__setattr__(self, "vote_sum", vote_sum)
-        object.__setattr__(self, "mechanism", mechanism_of(self.config, vote_sum))
+        object.__setattr__(self, "mechanism", configured_mechanism(self.config))
         object.__setattr__(self, "noise", CoordinatorNoise(self.config.seed))
 
     @property

@@ -129,8 +129,8 @@ class CoordinatorService:
         self._aside |= left_out
         for name in sorted(left_out):
             logger.warning(
-                "the run goes on without %s, which most institutions do not name under parties in their party.toml; "
-                "once they have and serve again, it takes part in the next run",
+                "the run goes on without %s, which most institutions do not name under parties in their party.toml, "
+                "or know by another key; once they have changed that and serve again, it takes part in the next run",
                 name,
                 extra=event("left-out", party=name),
             )

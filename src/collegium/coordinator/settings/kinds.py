@@ -73,7 +73,7 @@ def run_kind(mechanism: type[Mechanism]) -> type[KindSettings]:
     kind = installed_kind(mechanism)
     if kind is None:
         raise ConfigurationError(
-            f"no installed package asks what {mechanism.name} needs ({mechanism.answered_by}): neighbours in a sample "
+            f"no installed package asks the parties what {mechanism.name} makes labels of: neighbours in a sample "
             "need collegium-reproduction"
         )
     return kind

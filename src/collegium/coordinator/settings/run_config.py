@@ -379,9 +379,8 @@ _SEVERAL = {"image": "images", "table": "rows of a table", "vector": "vectors"}
 
 
 def _configurable(name: str) -> bool:
-    """Whether a configuration may name the mechanism: those that parties noise are made from others."""
-    kind = mechanism_named(name)
-    return kind.gives_labels and kind.sum_modes not in ((), (SumMode.MASKED_AND_NOISED,))
+    """Whether a configuration may name the mechanism: an installed package asks for what it makes labels of."""
+    return installed_kind(mechanism_named(name)) is not None and bool(mechanism_named(name).sum_modes)
 
 
 def _with_section(section: str) -> list[str]:

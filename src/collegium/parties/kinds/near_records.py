@@ -80,7 +80,7 @@ class NearRecords(PartyKind[CastNeighbours]):
         dimensions(question.features, self.own.task.inputs)
 
     def compute(self, question: CastNeighbours, asked: Asked) -> IntArray:
-        allowance = question.terms.described().record_budget
+        allowance = question.terms.described().record_budget(question.terms.added)
         assert allowance is not None  # records within a radius have budgets
         x, classes = self.own.inputs_of(question.inputs), question.classes
         index, budgets = self._voters(question.per_party)

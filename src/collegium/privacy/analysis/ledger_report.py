@@ -10,7 +10,7 @@ from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium_accounting.analysis.epsilons import Epsilons, ExactEpsilon, StageCharge, all_epsilons
-from collegium_accounting.mechanisms import Adjacency, Stage, Unit, create, mechanism_named
+from collegium_accounting.mechanisms import AddedBy, Adjacency, Stage, Unit, create, known_names
 
 _NOT_PARAMETERS = ("name", "bound")
 
@@ -23,8 +23,6 @@ class LedgerReport:
     ----------
     terms : Terms
         Those in force, without their blocks.
-    source : str
-        The paper and theorem behind the charges of their mechanism; empty where they name none.
     earlier_terms : tuple of Terms
         Those before them under which something was charged.
     delta : float
@@ -44,7 +42,6 @@ class LedgerReport:
     """
 
     terms: Terms
-    source: str
     earlier_terms: tuple[Terms, ...]
     delta: float
     adaptive: bool
@@ -82,7 +79,6 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
         units[name] = Epsilons(charged, delta) if stages is None else all_epsilons(stages, exact, delta)
     return LedgerReport(
         terms=terms,
-        source=mechanism_named(name).source if (name := str(terms.mechanism.get("name", ""))) else "",
         earlier_terms=tuple(earlier),
         delta=delta,
         adaptive=ledger.adaptive,
@@ -102,8 +98,10 @@ def _charge(entry: Entry) -> Charge:
 
 def _asks(entry: Entry) -> bool:
     """Whether the charge is for queries, and not for a run as a whole or a vector that is released once."""
-    block, name = entry.terms.blocks[_charge(entry).purpose], str(entry.terms.mechanism.get("name", ""))
-    whole = block.fixed or block.rounds is None or mechanism_named(name).charged_once
+    block = entry.terms.blocks[_charge(entry).purpose]
+    # Where the answers of a block are free, another block is charged for the run.
+    free = any(not other.laws for other in entry.terms.blocks.values())
+    whole = block.fixed or block.rounds is None or free
     return bool(_charge(entry).queries_sha256) and not (block.laws and whole)
 
 
@@ -123,10 +121,15 @@ def _stage_charges(entries: Sequence[Entry], unit: str, adjacency: str) -> list[
 
 
 def _stage(entry: Entry) -> Stage | None:
-    """The stage of the run's mechanism that was charged; None where it is another one, such as of an evaluation."""
+    """The stage of the run's mechanism that was charged; None where it is another one, such as of an evaluation.
+
+    None as well where the package of the mechanism is not installed.
+    """
     held = dict(entry.terms.mechanism)
+    if held.get("name") not in known_names():
+        return None
     given = {name: value for name, value in held.items() if name not in _NOT_PARAMETERS}
-    stages = create(str(held["name"]), **given).stages if "name" in held else ()
+    stages = create(str(held["name"]), **given).summed(AddedBy(entry.terms.honest_survivors))
     purpose = _charge(entry).purpose.partition(" of ")[0]  # a study may pay for its run as a whole
     return next((stage for stage in stages if stage.name == purpose), None)
 

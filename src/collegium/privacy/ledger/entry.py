@@ -73,8 +73,13 @@ class Terms:
     noise : ``system`` (fresh, from the operating system), ``parties`` (the same, drawn by the parties) or ``seeded``
         (follows from a seed: not private).
     epsilon_budget : no charge may take ε past it; None for no limit.
+    honest_survivors : where parties draw the noise, the least number of honest ones whose noise is in any sum that is
+        opened; 0 where they draw none.
+    fixed_voters : whether those who vote stay the same, so that a record that comes or goes turns one vote: what is
+        stated for ``replace`` then holds for ``add-remove`` as well.
     mechanism : name and parameters of what runs; empty where every charge may be of another mechanism (a party's own
         ledger).
+    source : the paper and theorem behind the charges of that mechanism; empty without one.
     blocks : what may be charged, by the purpose that a charge names.
     """
 
@@ -82,8 +87,11 @@ class Terms:
     votes_per_unit: Mapping[str, int] = field(default_factory=lambda: {"record": 1})
     adjacency: str = "replace"
     noise: str = "system"
+    honest_survivors: int = 0
+    fixed_voters: bool = False
     epsilon_budget: float | None = None
     mechanism: Mapping[str, Parameter] = field(default_factory=dict)
+    source: str = ""
     blocks: Mapping[str, Block] = field(default_factory=dict)
 
     @property
@@ -183,8 +191,11 @@ def decode(body: bytes, settings: Settings | None) -> tuple[Content, str]:
             votes_per_unit={unit: _whole(votes, at_least=1) for unit, votes in read["votes_per_unit"].items()},
             adjacency=str(read["adjacency"]),
             noise=str(read["noise"]),
+            honest_survivors=_whole(read["honest_survivors"], at_least=0),
+            fixed_voters=read["fixed_voters"] is True,
             epsilon_budget=_float(read["epsilon_budget"]),
             mechanism=dict(read["mechanism"]),
+            source=str(read["source"]),
             blocks={str(purpose): _block(block) for purpose, block in read["blocks"].items()},
         )
         return terms, time_utc

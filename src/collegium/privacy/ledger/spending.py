@@ -13,7 +13,6 @@ from collegium.errors import LedgerCorrupt
 from collegium.privacy.ledger.entry import Block, ProtectedUnit, Terms
 from collegium_accounting.game.laws import Law, VectorLaw, block_epsilon
 from collegium_accounting.game.winner import RoundLaw
-from collegium_accounting.mechanisms import AnsweredBy, known_names, mechanism_named
 
 Family = frozenset[tuple[str, str, frozenset[tuple[str, Law]], bool]]
 """Blocks that were fixed together: purpose, adjacency, the laws by unit, and whether the number never changes."""
@@ -164,10 +163,8 @@ def _family(terms: Terms, purpose: str) -> Family:
 
 
 def _adjacency(terms: Terms) -> str:
-    """What costs are about. With a fixed set of teachers a record added or removed moves one vote, as if replaced."""
-    name = str(terms.mechanism.get("name"))
-    of_teachers = name in known_names() and mechanism_named(name).answered_by is AnsweredBy.TEACHERS
-    return _EITHER if of_teachers and terms.adjacency == "replace" else terms.adjacency
+    """What costs are about. With voters that stay a record added or removed moves one vote, as if replaced."""
+    return _EITHER if terms.fixed_voters and terms.adjacency == "replace" else terms.adjacency
 
 
 def _flexible(family: Family) -> set[str]:

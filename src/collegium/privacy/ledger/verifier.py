@@ -35,7 +35,7 @@ class Verified:
     unopened: set[int] = field(default_factory=set)
     periods: list[tuple[dict[str, Any], int]] = field(default_factory=list)
     families: dict[str, tuple[str, dict[str, list[Any]]]] = field(default_factory=dict)
-    """Blocks stated together: adjacency; by purpose laws, rounds charged, stated, whether fixed, stated at first."""
+    """Blocks stated together: adjacencies; by purpose laws, rounds charged, stated, whether fixed, stated at first."""
 
     def bounds(self, unit: str, adjacency: str) -> tuple[float, float]:
         """An ε that a fixed adversary forces by the rounds of one law, and an ε that holds by Rényi bounds."""
@@ -46,7 +46,7 @@ class Verified:
             alone, c = sum(not fixed for *_, fixed, _ in family.values()) == 1, max([1.0, *grown])
             held = [(law.get(unit), n if alone and not fixed else m) for law, n, m, fixed, _ in family.values()]
             raised = held if alone or c == 1.0 else [(law, (m + 1) * c) for law, m in held]
-            unstated = neighbours not in (adjacency, "replace") or any(law is None for law, _ in held)
+            unstated = adjacency not in neighbours or any(law is None for law, _ in held)
             least = max([least, *(_forced(law, rounds, delta) for law, rounds in held if not unstated)])
             highest += math.inf if unstated else _by_renyi(raised, delta / len(self.families))
         return least, highest
@@ -95,6 +95,7 @@ def _take(found: Verified, seq: int, line: dict[str, Any]) -> None:
             found.periods.append((line, 0))
         case {"kind": "charge", "purpose": purpose, "queries": int(queries)} if queries > 0:
             block, adjacency = terms["blocks"][purpose], terms["adjacency"]
+            adjacency += " or add-remove" if terms["fixed_voters"] else ""  # a record turns one vote
             fixed = {name: one for name, one in terms["blocks"].items() if one["laws"] and one["rounds"] is not None}
             members = {purpose: block} if block["laws"] and block["rounds"] is None else fixed
             key = json.dumps([adjacency, {p: [m["laws"], m["fixed"]] for p, m in members.items()}], sort_keys=True)

@@ -24,6 +24,7 @@ class SumClasses(RecordsQuestion):
     """
 
     kind: ClassVar[str] = "class-sums"
+    reads: ClassVar[tuple[str, ...]] = ("classes", "rounds")
 
     kernel: KernelSpec
     pool_sha256: str

@@ -10,7 +10,7 @@ from collegium import limits
 from collegium.data.values import require
 from collegium.models.features import Features
 from collegium.protocol.question import ONE_RECORD, Cost, PoolRange, Question, register
-from collegium_accounting.mechanisms.base import AnsweredBy
+from collegium_accounting.mechanisms.labels import LabelMechanism
 
 KERNELS = ("flat", "quadratic")
 """The names of the functions from distance to weight; see `weight_units`."""
@@ -34,7 +34,8 @@ class CastNeighbours(Question):
     """
 
     kind: ClassVar[str] = "near-records"
-    answered_by: ClassVar[AnsweredBy] = AnsweredBy.RECORDS_WITHIN_A_RADIUS
+    serves: ClassVar[type] = LabelMechanism
+    reads: ClassVar[tuple[str, ...]] = ("levels", "participations", "sigma")
     per_row: ClassVar[tuple[str, ...]] = ("inputs", "radii_squared")
 
     features: Features

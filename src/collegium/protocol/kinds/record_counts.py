@@ -20,7 +20,7 @@ class CountRecords(RecordsQuestion):
     per_party : the party then sends shares of its records.
     """
 
-    gives_labels: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ("parts", "cells")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,7 +7,8 @@ from collegium import limits
 from collegium.data.task import TeacherSettings
 from collegium.data.values import require
 from collegium.protocol.question import TURNED, Cost, PoolRange, Question, register
-from collegium_accounting.mechanisms.base import AnsweredBy
+from collegium_accounting.mechanisms.base import Mechanism
+from collegium_accounting.mechanisms.votes import VoteMechanism
 from collegium_accounting.units import Adjacency, IntArray, Unit
 
 
@@ -24,7 +25,8 @@ class CastVotes(Question):
     """
 
     kind: ClassVar[str] = "teacher-votes"
-    answered_by: ClassVar[AnsweredBy] = AnsweredBy.TEACHERS
+    serves: ClassVar[type] = VoteMechanism
+    fixed_voters: ClassVar[bool] = True
 
     teacher: TeacherSettings
     inputs: PoolRange
@@ -33,6 +35,11 @@ class CastVotes(Question):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(1 <= self.classes <= limits.MAX_CLASSES, f"at most {limits.MAX_CLASSES} classes")
+
+    @classmethod
+    def fits(cls, mechanism: type[Mechanism]) -> bool:
+        """A teacher votes for one class."""
+        return super().fits(mechanism) and not mechanism.several_labels
 
     @property
     def shape(self) -> tuple[int, int]:

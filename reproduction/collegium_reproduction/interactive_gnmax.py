@@ -4,25 +4,28 @@ It is a rule for votes that are at hand, and no run asks with it: which test a q
 says of that query.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from collegium_accounting.errors import ConfigurationError
-from collegium_accounting.mechanisms.base import NEXT_STAGE, Mechanism, Noise, Stage, SumMode
-from collegium_accounting.mechanisms.confident_gnmax import ThresholdTest
-from collegium_accounting.mechanisms.gnmax import GaussianRelease
+from collegium.errors import ConfigurationError
+from collegium_accounting.mechanisms.base import Noise, SumMode
+from collegium_accounting.mechanisms.gnmax import GaussianVotes
+from collegium_accounting.mechanisms.labels import NEXT_STAGE, ArgMax, LabelStage, Seen
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
+from collegium_accounting.mechanisms.votes import VoteMechanism
 from collegium_accounting.units import IntArray, checked_counts
 
 
 @register
 @dataclass(frozen=True)
-class InteractiveGNMax(Mechanism):
+class InteractiveGNMax(VoteMechanism):
     """Confirm the student's own confident prediction if its count + N(0, σ₁²) reaches T; else release GNMax.
 
     Which predictions count as confident is decided from the student alone, which is public. `release` takes the first
@@ -38,8 +41,9 @@ class InteractiveGNMax(Mechanism):
     threshold: Annotated[float, Parameter("what the predicted class must reach", "votes", positive=False)]
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        return (AgreementTest("agreement", self.sigma1, self.threshold), GaussianRelease("release", self.sigma2))
+    def stages(self) -> tuple[LabelStage, ...]:
+        test = GaussianVotes("agreement", self.sigma1, Agreement(self.threshold))
+        return test, GaussianVotes("release", self.sigma2, ArgMax())
 
     def answers(self, votes: ArrayLike, predictions: Sequence[int], noise: Noise) -> IntArray:
         """Labels for vote histograms ``[queries, classes]``, shape ``[queries]``.
@@ -57,22 +61,27 @@ class InteractiveGNMax(Mechanism):
         counts, guesses = checked_counts(votes), np.asarray(predictions, dtype=np.int64)
         if guesses.shape != (len(counts),) or (guesses >= counts.shape[1]).any() or (guesses < -1).any():
             raise ConfigurationError("predictions must hold one class, or -1, per query")
-        labels, rows = self.stages[1].run(counts, noise), np.flatnonzero(guesses >= 0)
+        test, release = self.stages
+        labels, rows = release.run(counts, noise), np.flatnonzero(guesses >= 0)
         first = counts[rows].copy()
         first[np.arange(len(rows)), 0] = counts[rows, guesses[rows]]
-        confirmed = self.stages[0].run(first, noise) == 0
+        confirmed = test.run(first, noise) == 0
         labels[rows[confirmed]] = guesses[rows[confirmed]]
         return labels
 
 
 @dataclass(frozen=True)
-class AgreementTest(ThresholdTest):
-    """Does the first count + N(0, σ²) reach T? If so, the first class is the label.
+class Agreement:
+    """Does the first count reach T? If so, the first class is the label.
 
-    One count moves by at most as much as the largest count does, so it costs what a threshold test costs.
+    One count moves by at most as much as the largest count does, so the test costs what a threshold test costs.
     """
 
-    def run(self, counts: IntArray, noise: Noise) -> IntArray:
-        votes = checked_counts(counts)
-        noisy = votes[:, 0] + noise.gaussian(self.sigma, (len(votes),))
-        return np.where(noisy >= self.threshold, 0, NEXT_STAGE).astype(np.int64)
+    threshold: float
+    seen: ClassVar[Seen] = Seen.BIT
+
+    def compared(self, counts: IntArray) -> IntArray:
+        return counts[:, :1]
+
+    def read(self, noisy: IntArray | NDArray[np.float64]) -> IntArray:
+        return np.where(noisy[:, 0] >= self.threshold, 0, NEXT_STAGE).astype(np.int64)

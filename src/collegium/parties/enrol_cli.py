@@ -1,0 +1,142 @@
+"""`collegium party enrol` and `accept-key`: who this party is, and with whom it is summed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collegium.data.loading.sources import DataSource
+from collegium.errors import ConfigurationError, DataError
+from collegium.parties.answer_book import AnswerBook
+from collegium.parties.config import PartyConfig, policy_of
+from collegium.parties.enrolment import PARTY, Enrolment, not_agreed_to
+from collegium.parties.enrolment import enrol as enrol_party
+from collegium.parties.known_roster import accept_key as accept
+from collegium.protocol.enrolment import given_code
+from collegium.whole_files import make_private
+
+
+def enrol(
+    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="The enrolment address.", show_default=False)],
+    name: Annotated[str, typer.Option(help="This party's name.", show_default=False)],
+    fingerprint: Annotated[
+        str, typer.Option(metavar="SHA256", help="Fingerprint of the authority: the code is sent to no other.")
+    ],
+    folder: Annotated[Path, typer.Option(help="The folder for keys and settings.", show_default=False)],
+    code: Annotated[str, typer.Option(help="The join code; not needed to renew.", show_default=False)] = "",
+    code_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A file with the join code, or - to type it, so that ps does not show it."),
+    ] = None,
+    parties: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES", help="Whom this institution agreed to be summed with, with commas; not needed to renew."
+        ),
+    ] = "",
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The records, for party.toml; by default records.csv."),
+    ] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that holds the class.")] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column that names the person of a row.")
+    ] = None,
+    one_row_each: Annotated[
+        bool | None,
+        typer.Option(
+            "--one-row-each/--several-rows",
+            help="Without --group: each row is another person; or a person may have several, which no column names.",
+        ),
+    ] = None,
+) -> None:
+    """Make this party's keys, have them certified, and write a party.toml and a policy.toml to edit.
+
+    Private keys never leave the folder. With the same folder and no code, the command renews the certificate.
+
+    Example: collegium party enrol --coordinator HOST:PORT --name clinic-1 --code CODE --fingerprint SHA256
+    --folder clinic-1 --parties clinic-1,clinic-2,clinic-3
+    """
+    renews = (folder / PARTY).exists()
+    if renews and (any((data, label, group)) or one_row_each is not None):
+        raise ConfigurationError(
+            f"{folder / PARTY} is there already: name the records, label and persons below [data] in it, "
+            "and leave --data, --label, --group and --one-row-each out"
+        )
+    if data is not None and "://" in data:
+        raise DataError("a database needs a query too: leave --data out, and write source and query into party.toml")
+    if data is not None and not DataSource(source=data).is_named and not Path(data).exists():
+        raise DataError(f"there is no {data}: correct --data, or leave it out and name the records in party.toml later")
+    source = data or "records.csv"
+    if Path(source).exists():
+        source = str(Path(source).resolve())
+    done = enrol_party(
+        coordinator,
+        name,
+        given_code(code, code_file),
+        fingerprint,
+        folder,
+        parties=[one.strip() for one in parties.split(",") if one.strip()],
+        data=source,
+        label=label,
+        group=group,
+        one_row_each=one_row_each,
+    )
+    subject = done.credentials.subject
+    typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}")
+    _say_with_whom(done)
+    if done.few_parties:
+        typer.echo(
+            "The exact sum of fewer than five parties may show what each voted: if this institution agrees to that, "
+            "write few_parties = true into policy.toml"
+        )
+    if renews:
+        config = PartyConfig.read(done.party_file)
+        policy = policy_of(config)
+        make_private(config.folder)
+        answered = AnswerBook(config.folder, name, policy, done.credentials.signing_key).queries_answered()
+        if lines := not_agreed_to(policy, done.terms, answered):
+            typer.echo(f"{config.policy} refuses what the consortium means to ask now. To agree, write there:")
+            typer.echo("\n".join(lines))
+    typer.echo(f"Look over {done.party_file} and policy.toml beside it, then run:")
+    typer.echo(f"collegium party check {done.party_file}    # what the task makes of your records; nothing is sent")
+    typer.echo(f"collegium party serve {done.party_file}")
+
+
+def _say_with_whom(done: Enrolment) -> None:
+    """With whom the party is summed, and what the coordinator says beside that."""
+    known = done.known
+    typer.echo(f"{known}")
+    typer.echo("The digest is another with each of them that enrols: once all have, compare it by telephone")
+    if done.refused is not None:
+        typer.echo(f"NOT taken over from the coordinator's roster: {done.refused}")
+    if others := sorted(set(done.expected) - known.vouched):
+        typer.echo(
+            f"The coordinator expects {', '.join(others)} too, whom this institution did not name: no sum with them"
+        )
+    if unknown := sorted(known.vouched - set(done.expected)):
+        typer.echo(f"The coordinator expects nobody called {', '.join(unknown)}: look at parties in {done.party_file}")
+
+
+def accept_key(
+    config_file: Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="The party whose key is another now.", show_default=False)],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="SIGNING_KEY",
+            help="As its own collegium party show prints it; have it read to you.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Know a party of the consortium by another signing key than the one that it had first.
+
+    Example: collegium party accept-key clinic-1/party.toml clinic-2 SIGNING_KEY
+    """
+    config = PartyConfig.read(config_file)
+    if config.roster is None or name not in config.parties:
+        raise ConfigurationError(f"{config_file} does not name {name} under parties: write it there first")
+    before = accept(config.roster, name, key)
+    told = "its first key" if before is None else "the key from before" if before == key else f"in place of {before}"
+    typer.echo(f"{name} is known by {key}, {told}; a party that serves takes it up when it connects again")
