@@ -171,12 +171,20 @@ class AnswerBook:
         with self.changing():
             fresh = self._answered.new(asked, left_before)
             self._answered.take(asked, counts, fresh)
+            if asked.question.terms.sum_mode == SumMode.CLEAR:
+                self._answered.agree(asked)  # nothing is signed for it later
             self._pay(asked, len(fresh))
 
     def sign(self, asked: Answer, signed: bytes) -> None:
         """Bind an exact answer that left to the list that it is opened with; raises QueriesRefused for another one."""
         with self.changing():
             self._answered.sign(asked, signed)
+            self._answered.agree(asked)
+
+    def agreed(self) -> dict[str, int]:
+        """Of how many different rows this party agreed that they are released, by `Answer.agreement`."""
+        with self._using():
+            return self._answered.agreed()
 
     def _pay(self, asked: Answer, queries: int, *, check_only: bool = False) -> None:
         cost = asked.question.cost()
@@ -192,7 +200,7 @@ class AnswerBook:
         if check_only or not queries:
             return
         try:
-            ledger.charge(asked.purpose, queries, asked.laws)
+            ledger.charge(asked.purpose, queries, asked.laws, step=asked.step)
         except BudgetExceeded as error:
             raise CostRefused(f"policy: {error}") from error
 

@@ -25,7 +25,7 @@ from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, Describe
 from collegium.protocol.roster import AnnouncedCounts, AnnouncedTerms
-from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
+from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon, together
 from collegium_accounting.mechanisms import AddedBy, Adjacency, RecordBudget, Unit, create
 from collegium_accounting.noise.distributed import NoiseShare, closeness_to_one_gaussian
 from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
@@ -116,7 +116,7 @@ def test_a_misspelt_policy_names_its_mistake(tmp_path: Path) -> None:
 
 def worst_law(request: CastVotes, teachers: int) -> Law:
     described(request)  # refuses what no party answers
-    return request.answer_law(Unit(teachers, Adjacency.ADD_REMOVE))
+    return together(stage.law(Unit(teachers, Adjacency.ADD_REMOVE)) for stage in request.stages())
 
 
 def worst_cost(request: CastVotes, order: float, teachers: int) -> float:

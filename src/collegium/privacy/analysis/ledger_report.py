@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.stated_laws import check_terms
 from collegium_accounting.analysis.epsilons import Epsilons, ExactEpsilon, StageCharge, all_epsilons
 from collegium_accounting.mechanisms import AddedBy, Adjacency, Stage, Unit, create, known_names
 
@@ -59,7 +60,12 @@ class LedgerReport:
 
 
 def charged_epsilons(ledger: Ledger) -> dict[str, float]:
-    """ε of everything charged, for each unit that charges are stated for."""
+    """ε of everything charged, for each unit that charges are stated for.
+
+    Raises LedgerCorrupt where an entry states less than its mechanism costs, or costs of no mechanism that is known.
+    """
+    for terms in ledger.terms_charged():
+        check_terms(terms)
     return {unit[0]: ledger.epsilon(unit) for unit in ledger.units()}
 
 
