@@ -31,6 +31,7 @@ class ScriptedParty:
     teachers: int = 5
     mistakes: float = 0.1
     seed: int = 0
+    persons: bool = False
     answer: Callable[[RequestBody], ReplyBody | None] = lambda request: None
     """A planted answer; None gives the honest one."""
     store: PoolStore = field(default_factory=lambda: PoolStore(None))
@@ -44,7 +45,9 @@ class ScriptedParty:
             return planted
         match request:
             case Describe():
-                return Description(self.name, "test", self.teachers, "scripted", str(self.ledger.head() or ""))
+                return Description(
+                    self.name, "test", self.teachers, "scripted", str(self.ledger.head() or ""), self.persons
+                )
             case HoldPool(pool):
                 return self.store.state(pool)
             case PoolChunk():

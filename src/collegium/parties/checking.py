@@ -4,6 +4,7 @@ What is found depends on private records: it is for the institution alone, and n
 """
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from collegium.data import Examples
 from collegium.data.encoding import MISSING, read_numbers, text_of
 from collegium.data.loading.files import find, found_settings
 from collegium.data.loading.loading import load, read_records, respelt
@@ -21,6 +23,10 @@ from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
 from collegium.errors import DataError
 from collegium.settings import toml_value
 
+IDENTIFIER = re.compile(
+    r"(?i)(?:^|[^a-z])(?:id|nr|no|mrn|patient|person|subject|case|participant|user|customer|pupil|student)(?:[^a-z]|$)"
+)
+"""Names of columns that may name the person of a row."""
 SHOWN = 5
 """So many spellings of a kind are shown."""
 SUGGESTED = 20
@@ -77,7 +83,8 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
     DataError
         If there is no such file, nothing of it can be read under any setting, or its database cannot be read.
     """
-    found, given = RecordsCheck(refused=_refusal(source, task, root)), source
+    examples = _loaded(source, task, root)
+    found, given = RecordsCheck(refused=examples if isinstance(examples, str) else None), source
     try:
         records = read_records(source, task, root)
     except DataError:
@@ -91,17 +98,51 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
         _check_labels(found, records, source, task)
     if isinstance(task.inputs, TableInputs) and records.inputs is None:
         _check_columns(found, records, source, task.inputs)
-    found.mended = bool(found.settings) and not _refusal(given.model_copy(update=found.settings), task, root)
+    if source.group is None and records.group is None:
+        _check_persons(found, records, None if isinstance(examples, str) else examples, source, task)
+    mended = _loaded(given.model_copy(update=found.settings), task, root) if found.settings else ""
+    found.mended = not isinstance(mended, str)
     return found
 
 
-def _refusal(source: DataSource, task: Task, root: Path | None) -> str | None:
-    """Why the records are not what the task needs, None where they are."""
+def _loaded(source: DataSource, task: Task, root: Path | None) -> Examples | str:
+    """The records as the task needs them, or why they are not so."""
     try:
-        load(source, task, data_root=root).labels()
+        examples = load(source, task, data_root=root)
+        examples.labels()
     except DataError as error:
         return str(error)
-    return None
+    return examples
+
+
+def _check_persons(
+    found: RecordsCheck, records: Records, examples: Examples | None, source: DataSource, task: Task
+) -> None:
+    """Look for signs that a person has several rows, where no group names the person of a row."""
+    inputs = {column.name for column in task.inputs.columns} if isinstance(task.inputs, TableInputs) else set()
+    for name in records.frame.columns:
+        values = records.frame[name]
+        if source.rename.get(name, name) in inputs or name == (source.label or records.label):
+            continue
+        per_value = values.value_counts()
+        named = IDENTIFIER.search(str(name)) is not None
+        many = len(per_value) ** 2 > len(values) and not pd.api.types.is_float_dtype(values)
+        if (named or many) and len(per_value) < len(values):
+            found.notes.append(
+                f"REPEATED IDENTIFIER: {name} has {len(per_value)} values in {len(values)} rows, up to "
+                f'{per_value.iloc[0]} rows for one: if it names the person, write group = "{name}" below [data]'
+            )
+    if examples is None or examples.rows is None:
+        return
+    _, row, times = np.unique(examples.rows, return_inverse=True, return_counts=True)
+    if (times > 1).any():
+        labelled = np.column_stack([row.reshape(-1), examples.labels().reshape(len(examples), -1)])
+        differ = len(np.unique(labelled, axis=0)) - len(times)
+        unlike = f", {differ} of them but for the label" if differ else ""
+        found.notes.append(
+            f"EQUAL ROWS: {int(times[times > 1].sum())} rows are equal to another one, up to {times.max()} to each "
+            f"other{unlike}: if a person has several, name the column of the person, or set one_row_each = false"
+        )
 
 
 def _check_labels(found: RecordsCheck, records: Records, source: DataSource, task: Task) -> None:

@@ -20,7 +20,15 @@ from collegium.interrupts import stoppable
 from collegium.limits import PROTOCOL_VERSION
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.parties.answer_book import AnswerBook
-from collegium.parties.config import OwnRecords, PartyConfig, known_roster, membership_of, policy_of, require_limits
+from collegium.parties.config import (
+    WHOSE,
+    OwnRecords,
+    PartyConfig,
+    known_roster,
+    membership_of,
+    policy_of,
+    require_limits,
+)
 from collegium.parties.enrol_cli import accept_key, enrol
 from collegium.parties.enrolment import enrolled_tasks
 from collegium.parties.kinds.evaluation import kept_evaluation
@@ -58,6 +66,7 @@ def serve(
     configure_logging(log_format)
     log = logging.getLogger("collegium.party")
     config = PartyConfig.read(config_file)
+    config.data.require_decision()
     make_private(config.folder)
     credentials = Credentials.load(config.credentials, "party")
     for place in {config.folder, (config.roster or config.folder).parent}:
@@ -65,7 +74,6 @@ def serve(
 
     known = known_roster(config, credentials)
     policy = policy_of(config)
-    config.data.require_decision()
     require_limits(policy, len({*config.parties, credentials.name}) if config.parties else 0)
     if config.noise_seed is not None:
         if not policy.seeded_noise:
@@ -105,6 +113,7 @@ def serve(
             membership=membership,
             ledger=KnownLedger(account, credentials.signing_key.sign),
             record_rho=policy.record_rho,
+            persons=bool(config.data.persons),
             progress=lambda ready, wanted: log.info(
                 "teachers ready: %d of %d", ready, wanted, extra=event("teachers-ready", ready=ready, wanted=wanted)
             ),
@@ -193,6 +202,11 @@ def check(
             if config_file is not None:
                 typer.echo(again)
             raise typer.Exit(DataError.exit_status)
+    if source.persons is None:
+        typer.echo(WHOSE)
+        if config_file is not None:
+            typer.echo(again)
+            raise typer.Exit(DataError.exit_status)
     if config_file is not None:
         if settings:
             typer.echo(again)
@@ -222,6 +236,7 @@ def show(
         "party": subject.name,
         "coordinator": config.coordinator,
         "data": config.data.source,
+        "one_record_is": {True: "a person", False: "a row", None: None}[config.data.persons],
         "folder": str(config.folder),
         "certificate_sha256": subject.fingerprint,
         "certificate_days_left": (subject.not_after - utc_now()).days,

@@ -91,6 +91,8 @@ class Party:
         Who it is among the others, for secure sums; without it the party answers in the clear mode alone.
     ledger : KnownLedger or None
         What it was shown of the coordinator's ledger; None follows every ledger.
+    persons : bool
+        Whether the institution said that what counts as one record (a row, or the rows of a group) is a person.
     progress : callable or None
         Called with (teachers ready, teachers in all) while teachers are fitted.
 
@@ -120,6 +122,7 @@ class Party:
         record_rho: float = DEFAULT_RECORD_RHO,
         membership: Membership | None = None,
         ledger: KnownLedger | None = None,
+        persons: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.name = check_party_name(name)
@@ -132,7 +135,7 @@ class Party:
             policy = Policy(SAFE_POLICY)
             account = account or AnswerBook(folder, name, SAFE_POLICY, None)
 
-        self._task, self._pools = task, pools
+        self._task, self._pools, self._persons = task, pools, persons
         self._gate = AnswerGate(account, pools, membership.roster if membership is not None else {})
         self._ledger = ledger or KnownLedger(None)
         store = TeacherStore(folder / "teachers" if folder is not None else None)
@@ -279,6 +282,7 @@ class Party:
             teachers=latest.per_party if latest else 0,
             teacher_kind=latest.kind[:64] if latest else "",
             ledger_head="" if head is None else str(head),
+            persons=self._persons,
         )
 
     def _take_pool(self, request: Request) -> PoolState:

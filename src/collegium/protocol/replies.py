@@ -15,7 +15,8 @@ from collegium.protocol.v1 import secure_sum_pb2
 class Description:
     """A party's description of itself. Nothing in it depends on a private record.
 
-    ``ledger_head`` is the last entry of the coordinator's ledger that the party was shown, ``SEQ:HASH`` or empty.
+    ``ledger_head`` is the last entry of the coordinator's ledger that the party was shown, ``SEQ:HASH`` or empty;
+    ``persons`` whether its institution said that what counts as one record is a person.
     """
 
     party: str
@@ -23,6 +24,7 @@ class Description:
     teachers: int
     teacher_kind: str
     ledger_head: str = ""
+    persons: bool = False
 
     def __post_init__(self) -> None:
         check_party_name(self.party)

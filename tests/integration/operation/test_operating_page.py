@@ -37,12 +37,14 @@ STATUS = "collegium coordinator status consortium.toml"
 SHOW = "collegium party show clinic-1/party.toml"
 CHECK = "collegium party check clinic-1/party.toml"
 PARTY_SERVE = "collegium party serve clinic-1/party.toml"
+FIVE = "clinic-1,clinic-2,clinic-3,clinic-4,clinic-5"
 ENROL = (
     "collegium party enrol --coordinator localhost:7444 --name clinic-1 --code CODE --fingerprint SHA256 "
-    "--folder clinic-1 --parties clinic-1,clinic-2,clinic-3,clinic-4,clinic-5 --data clinic-1.csv --label diagnosis "
+    "--folder clinic-1 --parties " + FIVE + " --data clinic-1.csv --label diagnosis "
     "--one-row-each"
 )
 RENEW = "collegium party enrol --coordinator localhost:7444 --name clinic-1 --fingerprint SHA256 --folder clinic-1"
+ACCEPT = "collegium party accept-key clinic-1/party.toml clinic-2 SIGNING_KEY"
 INIT = (
     "collegium init pool.csv --holdout holdout.csv --label diagnosis --parties clinic-1,clinic-2,clinic-3 -o own.toml"
 )
@@ -108,7 +110,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         started.append(serving)
         read_until(serving.stderr, "enrolment at")
         parties = {}
-        for enrolling in [reader.start(ENROL, instead={"clinic-1": name, **given[name]}) for name in CLINICS]:
+        for enrolling in [
+            reader.start(ENROL, instead={FIVE: "NAMES", "clinic-1": name, **given[name], "NAMES": ",".join(CLINICS)})
+            for name in CLINICS
+        ]:
             assert "write few_parties = true into policy.toml" in output_of(enrolling)
         for name in CLINICS:  # three institutions agree to exact sums of so few
             policy = folder / name / "policy.toml"
@@ -264,4 +269,6 @@ def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
         read_until(again.stderr, "enrolment at")
         assert "clinic-1 is enrolled until" in reader.run(RENEW, instead={"SHA256": fingerprint[1]})
         assert interrupt(again).status == 130
+    accepted = reader.run(ACCEPT, instead={"SIGNING_KEY": "ab" * 32})
+    assert accepted.startswith(f"clinic-2 is known by {'ab' * 32}, in place of ")
     assert reader.typed == set(reader.commands), set(reader.commands) - reader.typed

@@ -12,7 +12,7 @@ from collegium.data.loading.sources import DataSource
 from collegium.data.task import Task
 from collegium.errors import CannotServe, CollegiumError, ColumnMissing, ConfigurationError, DataError, StorageError
 from collegium.parties.cli import _records
-from collegium.parties.config import PartyConfig
+from collegium.parties.config import OwnRecords, PartyConfig
 from collegium.parties.session import Answers, PartySession
 from collegium.protocol.channels import Backoff
 
@@ -51,7 +51,7 @@ def test_what_is_told_follows_from_the_header_alone(tmp_path: Path, ending: str)
     def error_of(frame: pd.DataFrame) -> type[CollegiumError] | None:
         path = tmp_path / f"records.{ending}"
         frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
-        source = DataSource(source=str(path), label="ill")
+        source = OwnRecords(source=str(path), label="ill")
         config = PartyConfig(coordinator="a:1", credentials=tmp_path, data=source, folder=tmp_path)
         try:
             _records(config, TABLE)

@@ -23,7 +23,9 @@ from collegium.protocol.requests import Describe
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 
-def write_config(folder: Path, kits: Kits, name: str, address: str, data: str = '{ source = "digits" }') -> Path:
+def write_config(
+    folder: Path, kits: Kits, name: str, address: str, data: str = '{ source = "digits", one_row_each = true }'
+) -> Path:
     path = folder / "party.toml"
     kept = f"of-{kits.folder.name}-{name}"
     path.write_text(
@@ -118,7 +120,7 @@ def test_wrong_authority_unknown_party_and_missing_column_each_end_with_one_line
     status, _, line = run("serve", write_config(tmp_path, kits, "stranger", hub.address))
     assert status == 4 and line.startswith("IdentityError:") and "not on the roster" in line
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
-    data = f'{{ source = "{tmp_path}/table.csv", label = "sick" }}'
+    data = f'{{ source = "{tmp_path}/table.csv", label = "sick", one_row_each = true }}'
     status, _, line = run("serve", write_config(tmp_path, kits, "ash", hub.address, data))
     assert status == 3 and line.startswith("ColumnMissing:"), line
 
@@ -129,7 +131,7 @@ def test_what_a_party_cannot_use_is_its_last_word_whatever_was_sent_meanwhile(ki
     sent = pb.FromCoordinator(welcome=welcome), pb.FromCoordinator(request=pb.Request())
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     with fake_coordinator(kits.coordinator, *(message.SerializeToString() for message in sent), waits_s=0.0) as address:
-        data = f'{{ source = "{tmp_path}/table.csv", label = "sick" }}'
+        data = f'{{ source = "{tmp_path}/table.csv", label = "sick", one_row_each = true }}'
         status, _, line = run("serve", write_config(tmp_path, kits, "ash", address, data))
     assert status == 3 and "is a table, but the task has images" in line, line
 

@@ -10,6 +10,7 @@ import pytest
 from unit.ledger.conftest import ONE
 
 from collegium.errors import BudgetExceeded, ConfigurationError
+from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.entry import Block, Terms, law_as_json
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import Verified, verify
@@ -166,6 +167,21 @@ def test_studies_of_teachers_and_of_sums_add_up_for_a_record_added_or_removed(
     least, most = verify(path).bounds("record", "add-remove")
     assert 0.5 * both < least <= both < most < 2 * both
     assert verify(path).bounds("record", "replace")[1] == np.inf
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_report_needs_no_package_of_the_mechanism_but_for_other_analyses(
+    open_ledger: OpenLedger, installed: bool
+) -> None:
+    terms = {"fixed_voters": True, "source": "somebody 2031", "epsilon_budget": None}
+    mechanism = {"name": "gnmax" if installed else "of-a-package-that-is-not-here", "bound": "exact", "sigma": 40.0}
+    blocks = {"release": Block({"record": ONE}, 9)}
+    with open_ledger(mechanism=mechanism, blocks=blocks, **terms) as ledger:
+        ledger.charge("release", ["one", "two"], expected={"record": ONE})
+        report = ledger_report(ledger)
+    assert report.epsilon == pytest.approx(block_epsilon({ONE: 2}, 1e-5))
+    assert (report.terms.source, report.queries_charged) == ("somebody 2031", 2)
+    assert (report.units["record"].published is not None) == installed
 
 
 def test_votes_of_records_that_may_leave_say_nothing_of_a_record_added_or_removed(open_ledger: OpenLedger) -> None:

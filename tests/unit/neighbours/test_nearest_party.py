@@ -47,7 +47,7 @@ PARAMETERS = {"k": 30.0, "classes": RECORDS, "threshold": 20.0, "sampling_rate":
 def question(clinic: Clinic, *, positions: tuple[int, ...] = (0, 1, 2), **changes: Any) -> CountNearest:
     parameters = PARAMETERS | changes.pop("parameters", {})
     terms = Terms(changes.pop("mechanism", "knn"), parameters, changes.pop("adjacency", "add-remove"),
-                  changes.pop("mode", "clear"), changes.pop("stage", "release"))  # fmt: skip
+                  changes.pop("mode", "clear"), changes.pop("stage", "release"), changes.pop("honest", 0))  # fmt: skip
     body = CountNearest(
         terms,
         "ledger",
@@ -140,7 +140,7 @@ def test_counts_stop_at_k() -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "says"),
     [
-        ({"mode": "masked+noised"}, "refused-mode", "of this mode"),
+        ({"mode": "masked+noised", "honest": 3}, "refused-mode", "of this mode"),
         ({"mechanism": "gnmax"}, "refused-mechanism", "does not agree"),
         ({"adjacency": "replace"}, "refused-mechanism", "does not agree"),
         ({"parameters": {"sigma2": 0.0}}, "refused-mechanism", "does not agree"),

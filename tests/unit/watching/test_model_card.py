@@ -12,7 +12,7 @@ from support.run_records import ASKED, privacy, run_record
 
 from collegium.coordinator.report.model_card import card_path, write_model_card
 from collegium.coordinator.run.label_set import Quality, prediction_quality
-from collegium.coordinator.run.run_record import ClassCount, LabelsRecord
+from collegium.coordinator.run.run_record import ClassCount, LabelsRecord, PartyRecord
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
 
 TASK = Task.model_validate(ASKED["task"])
@@ -50,14 +50,16 @@ def test_what_was_not_measured_has_no_figure(tmp_path: Path) -> None:
 
 def test_both_units_have_their_epsilon_in_words_and_the_ledger_can_be_checked(tmp_path: Path) -> None:
     text = card(tmp_path)
-    assert "| one record | 0.8 | No outcome became more than 2.23 times as likely" in text
+    assert "| one row | 0.8 | No outcome became more than 2.23 times as likely" in text
+    said = {"ash": PartyRecord(persons=True), "oak": PartyRecord(persons=True)}
+    assert "| one person | 0.8 |" in card(tmp_path, parties=said)
     assert "| one whole institution | 7.5 |" in text and "δ = 1e-5" in text
     assert "collegium ledger verify RUN-FOLDER" in text
 
 
 def test_a_run_without_private_noise_promises_nothing(tmp_path: Path) -> None:
     text = card(tmp_path, private=False, cautions=["The noise came from a seed."])
-    assert "**It is not private.**" in text and "one record" not in text and "> **Caution.** The noise came" in text
+    assert "**It is not private.**" in text and "| one row |" not in text and "> **Caution.** The noise came" in text
 
 
 def test_the_front_matter_is_what_hugging_face_reads(tmp_path: Path) -> None:

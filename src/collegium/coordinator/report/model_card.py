@@ -56,7 +56,7 @@ def write_model_card(student: Path, task: Task, method: str, quality: Quality | 
         measured=run.evaluation.measures if own and run is not None and run.evaluation is not None else None,
         run=run,
         taught=0 if run is None else sum(one.rounds_answered > 0 for one in run.parties.values()) or len(run.parties),
-        promises=promises_of(run.privacy) if charged and run is not None and run.privacy is not None else [],
+        promises=promises_of(run.privacy, run.record_is) if charged and run and run.privacy is not None else [],
     )
     path = card_path(student)
     write_whole(path, text)

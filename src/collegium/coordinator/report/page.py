@@ -53,7 +53,7 @@ def render(run: RunRecord) -> str:
     """The page as text."""
     privacy = run.privacy if run.privacy is not None and run.privacy.from_utc is not None else None
     student = None if run.student is None else run.student.quality
-    promises = [] if privacy is None else promises_of(privacy)
+    promises = [] if privacy is None else promises_of(privacy, run.record_is)
     return (
         templates("coordinator.report")
         .get_template("report.html.j2")
@@ -66,12 +66,13 @@ def render(run: RunRecord) -> str:
             student_quality=student,
             baseline=run.baseline,
             privacy=privacy,
+            unit_is=run.record_is if privacy is None or privacy.terms.unit == "record" else privacy.terms.unit,
             parties=_parties(run.parties),
             promises=promises,
             verdict=_verdict(run, promises, student),
             evaluation=run.evaluation,
             on_scale=[
-                (_WHOM[one["unit"]], one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)
+                (f"one {one['unit_is']}", one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)
             ],
             limits=[limit for limit, *_ in _GRADES[:-1]],
             confusion=None if student is None or len(student.per_class) > _MOST_CLASSES else student.confusion,
@@ -102,24 +103,26 @@ def templates(package: str) -> Environment:
     return environment
 
 
-def promises_of(privacy: LedgerReport) -> list[dict[str, Any]]:
-    """What may be promised to whom, the budget's own unit first: a name, ε, and its meaning in words."""
+def promises_of(privacy: LedgerReport, record_is: str) -> list[dict[str, Any]]:
+    """What may be promised to whom, the budget's own unit first: a name, ε, and its meaning in words.
+
+    ``record_is`` : what one record is, see `RunRecord.record_is`.
+    """
     promises = []
     for name in dict.fromkeys((privacy.terms.unit, "record", "party")):
         if name not in privacy.units:
             continue
         epsilon = privacy.units[name].epsilon
-        promises.append({"unit": name, "epsilon": epsilon, "means": _plain_epsilon(epsilon)})
+        whose = record_is if name == "record" else "institution"
+        promises.append({"unit": name, "unit_is": whose, "epsilon": epsilon, "means": _plain_epsilon(epsilon)})
     return promises
 
 
-_WHOM = {"record": "one record", "party": "one institution"}
-
-
 def _verdict(run: RunRecord, promises: list[dict[str, Any]], student: Quality | None) -> list[tuple[str, str, str]]:
-    """Of patients (records), institutions and the model: the subject, one sentence, and its colour."""
+    """Of persons or rows, institutions and the model: the subject, one sentence, and its colour."""
     lines = []
-    for unit, subject in (("record", "Records (patients)"), ("party", "Institutions")):
+    whose = "Persons" if run.record_is == "person" else "Rows (a person may have several)"
+    for unit, subject in (("record", whose), ("party", "Institutions")):
         epsilon = next((one["epsilon"] for one in promises if one["unit"] == unit), None)
         if not run.private:
             lines.append((subject, "not protected: the noise can be computed again.", "bad"))

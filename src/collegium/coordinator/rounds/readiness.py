@@ -140,6 +140,7 @@ class PartyStatus:
     teachers: int = 0
     software: str = ""
     teacher_kind: str = ""
+    persons: bool = False
 
     @property
     def may_return(self) -> bool:
@@ -307,7 +308,8 @@ class Readiness:
                 self.statuses[party] = PartyStatus(forgotten)
                 self._heads.pop(party, None)  # it is not shown the ledger, and so stays behind
             else:
-                self.statuses[party] = PartyStatus("unreachable", reply.teachers, reply.software, reply.teacher_kind)
+                said = reply.teachers, reply.software, reply.teacher_kind, reply.persons
+                self.statuses[party] = PartyStatus("unreachable", *said)
                 self._heads[party] = reply.ledger_head
                 still.append(party)
         return still

@@ -62,6 +62,8 @@ class PartyRecord(Record):
     teachers: int = 0
     software: str = ""
     teacher_kind: str = ""
+    persons: bool = False
+    """Whether its institution said that what counts as one record is a person."""
     rounds_asked: int = 0
     rounds_answered: int = 0
     failures: list[PartyFailure] = []
@@ -231,12 +233,19 @@ class RunRecord(Record):
         """Fraction of the holdout that the student predicts right; None where it is not known."""
         return self.student.quality.accuracy if self.student is not None and self.student.quality is not None else None
 
+    @property
+    def record_is(self) -> str:
+        """What one record is: a person where every party said so, else a row."""
+        return "person" if self.parties and all(party.persons for party in self.parties.values()) else "row"
+
     def note_statuses(self, statuses: Mapping[str, PartyStatus]) -> None:
         """Note whether each party is ready for a round."""
         for name, status in statuses.items():
             party = self.parties.setdefault(name, PartyRecord())
             party.status, party.teachers = status.outcome, status.teachers
             party.software, party.teacher_kind = status.software, status.teacher_kind
+            if status.software:  # it has described itself
+                party.persons = status.persons
             known = any(failure.outcome == status.outcome for failure in party.failures)
             if status.outcome != READY and not known:
                 party.failures.append(PartyFailure(when="preparation", outcome=status.outcome))

@@ -29,11 +29,19 @@ class NeighbourIndex:
     Parameters
     ----------
     person : number of the one whose record it is, shape ``[records]``.
+    votes : which records may vote, shape ``[records]``; see `agreeing`. None for all.
     """
 
-    def __init__(self, examples: Examples, inputs: Inputs, person: IntArray, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        examples: Examples,
+        inputs: Inputs,
+        person: IntArray,
+        device: str = "cpu",
+        votes: NDArray[np.bool_] | None = None,
+    ) -> None:
         self._searches = Searches(examples, inputs, device)
-        self._person = person
+        self._person, self._votes = person, votes
         self._labels = examples.labels()
         self._alone = len(np.unique(person)) == len(person)
 
@@ -55,7 +63,8 @@ class NeighbourIndex:
     ) -> tuple[IntArray, IntArray, IntArray]:
         places = np.arange(len(view.rows))
         units = view.steps(places, lambda distances: weight_units(distances, radius_squared, kernel, levels))
-        places, units = places[units > 0], units[units > 0]
+        voting = units > 0 if self._votes is None else (units > 0) & self._votes[view.rows]
+        places, units = places[voting], units[voting]
         if not self._alone:
             rows = view.rows[places]
             order = np.lexsort((self._labels[rows], view.exact(places), self._person[rows]))
@@ -63,6 +72,29 @@ class NeighbourIndex:
             places, units = places[order][first], units[order][first]
         rows = view.rows[places]
         return self._person[rows], self._labels[rows], units
+
+
+def agreeing(person: IntArray, labels: IntArray) -> NDArray[np.bool_]:
+    """Which records vote where equal rows are one identity and no group names the person: those whose labels agree.
+
+    Two persons with equal rows and different labels would else be one voter, and removing one of them could turn its
+    vote from a class into another: two entries change by 1 where one is charged. With this, equal rows have the vote of
+    their one label or none, so that a row that comes or goes changes one entry of a round at most, by a weight that
+    their identity pays for on the side on which it votes. Nobody else's vote depends on it, so that the proof in
+    docs/individual-neighbours.md holds with this identity as the one that is added or removed.
+
+    Parameters
+    ----------
+    person : number of the identity of each record, ``[records]``.
+    labels : int64 ``[records]``.
+
+    Returns
+    -------
+    Shape ``[records]``.
+    """
+    of_labels = np.bincount(np.unique(np.column_stack([person, labels]), axis=0)[:, 0])
+    agree: NDArray[np.bool_] = of_labels[person] == 1
+    return agree
 
 
 @register
@@ -122,6 +154,7 @@ class NearRecords(PartyKind[CastNeighbours]):
 
     def _made(self, per_party: bool) -> tuple[NeighbourIndex, RecordBudgets]:
         own = self.own
+        votes: NDArray[np.bool_] | None = None
         if per_party:  # all records are one voter, whatever they are
             # A record that changes the party's votes costs up to twice what the party costs.
             everybody = itertools.repeat(b"", len(own.examples))
@@ -129,4 +162,6 @@ class NearRecords(PartyKind[CastNeighbours]):
         else:
             identities, scheme = own.examples.lasting_identities(own.task.model_dump_json())
             budgets = RecordBudgets(own.book(), "records", own.key, identities, scheme, own.record_rho)
-        return NeighbourIndex(own.examples, own.task.inputs, budgets.person, own.device), budgets
+            if own.examples.groups is None:
+                votes = agreeing(budgets.person, own.examples.labels())
+        return NeighbourIndex(own.examples, own.task.inputs, budgets.person, own.device, votes), budgets

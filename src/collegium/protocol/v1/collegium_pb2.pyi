@@ -126,18 +126,20 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Description(_message.Message):
-    __slots__ = ("party", "software", "teachers", "teacher_kind", "ledger_head")
+    __slots__ = ("party", "software", "teachers", "teacher_kind", "ledger_head", "persons")
     PARTY_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_FIELD_NUMBER: _ClassVar[int]
     TEACHERS_FIELD_NUMBER: _ClassVar[int]
     TEACHER_KIND_FIELD_NUMBER: _ClassVar[int]
     LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
+    PERSONS_FIELD_NUMBER: _ClassVar[int]
     party: str
     software: str
     teachers: int
     teacher_kind: str
     ledger_head: str
-    def __init__(self, party: _Optional[str] = ..., software: _Optional[str] = ..., teachers: _Optional[int] = ..., teacher_kind: _Optional[str] = ..., ledger_head: _Optional[str] = ...) -> None: ...
+    persons: bool
+    def __init__(self, party: _Optional[str] = ..., software: _Optional[str] = ..., teachers: _Optional[int] = ..., teacher_kind: _Optional[str] = ..., ledger_head: _Optional[str] = ..., persons: _Optional[bool] = ...) -> None: ...
 
 class ArraySpec(_message.Message):
     __slots__ = ("sha256", "dtype", "shape")
