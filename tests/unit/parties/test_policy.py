@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from collegium_reproduction.interactive_gnmax import InteractiveGNMax
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -265,7 +266,7 @@ def test_its_own_epsilon_is_a_hard_stop(tmp_path: Path) -> None:
 
 def test_no_run_asks_with_a_rule_for_votes_that_are_at_hand() -> None:
     with pytest.raises(ModeRefused, match="interactive-gnmax is not answered in the mode"):
-        worst_cost(cast(mechanism="interactive-gnmax", sigma1=200, sigma2=100, threshold=5), 2.0, 4)
+        worst_cost(cast(mechanism=InteractiveGNMax.name, sigma1=200, sigma2=100, threshold=5), 2.0, 4)
 
 
 def test_the_partys_own_reckoning_includes_the_excess_of_summed_discrete_noise() -> None:

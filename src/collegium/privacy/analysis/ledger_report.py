@@ -30,6 +30,9 @@ class LedgerReport:
         δ of every ε here.
     adaptive : bool
         Whether answers decide how much is used of several blocks: every ε is then that of the rounds that were stated.
+    values : int or None
+        How many values ε could have had, had answers stopped the rounds elsewhere: it holds at so many times δ then.
+        None where that is not bounded.
     units : mapping
         Every ε for each unit (``record``, ``party``) that charges are stated for.
     queries_charged : int
@@ -52,6 +55,7 @@ class LedgerReport:
     adjacency: tuple[str, ...]
     from_utc: str | None
     until_utc: str | None
+    values: int | None = None
 
     @property
     def epsilon(self) -> float:
@@ -94,6 +98,7 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
         adjacency=tuple(sorted({entry.terms.adjacency for entry in entries})),
         from_utc=entries[0].time_utc if entries else None,
         until_utc=entries[-1].time_utc if entries else None,
+        values=ledger.values,
     )
 
 

@@ -85,6 +85,12 @@ class LedgerReader:
         with self._reading() as chain:
             return chain.spending.adaptive
 
+    @property
+    def values(self) -> int | None:
+        """How many values ε could have had, had answers stopped the rounds elsewhere; see `Spending.values`."""
+        with self._reading() as chain:
+            return chain.spending.values
+
     def terms(self) -> Terms:
         """What charges are made under now."""
         with self._reading() as chain:

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from scipy.special import expit, log_ndtr, ndtr
-from scipy.stats import binom
 
 from collegium.errors import LedgerCorrupt
 
@@ -195,6 +194,8 @@ def _forced(law: dict[str, Any], n: int, delta: float) -> float:
         mu, z = math.sqrt(n) * _float(law["mu"]), np.linspace(-9.0, 9.0, 200)
         likely, other = ndtr(z), log_ndtr(z - mu)
     else:
+        from scipy.stats import binom  # takes a second to load
+
         x, fewer = (1.0 if law["adjacency"] == "replace" else 0.5) / _float(law["scale"]), np.arange(-1, n)
         wins = {"gaussian": ndtr(x / math.sqrt(2.0)), "laplace": 1 - (2 + x) / 4 * math.exp(-x), "gumbel": expit(x)}
         p = wins[law["noise"].split("-")[-1]]
