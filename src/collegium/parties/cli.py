@@ -249,7 +249,7 @@ def show(
     facts: dict[str, str | int | float | None] = {
         "party": subject.name,
         "coordinator": config.coordinator,
-        "data": config.data.source,
+        "data": config.data.shown,
         "one_record_is": {True: "a person", False: "a row", None: None}[config.data.persons],
         "folder": str(config.folder),
         "certificate_sha256": subject.fingerprint,

@@ -27,6 +27,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.question import Terms
 from collegium.simulations.local import LocalParties
+from collegium.whole_files import read_digested
 from collegium_accounting.mechanisms.class_sums import ClassSums
 
 SETTINGS: dict[str, Any] = {
@@ -275,7 +276,7 @@ def test_where_the_first_sum_is_mostly_noise_the_second_is_under_the_same_map(
     assert charges(tmp_path) == 3 and record.labels is not None
     assert record.labels.stopped is None and record.labels.answered == 40
     (network,) = tmp_path.glob("class-sums-network-*")
-    assert not network.read_bytes()
+    assert not read_digested(network)
     one, two = (load_arrays(path, "released vector", {"values": np.int64}) for path in tmp_path.glob("released-*"))
     assert one[1]["question"] != two[1]["question"] and not np.array_equal(one[0]["values"], two[0]["values"])
 
