@@ -24,6 +24,7 @@ from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, ch
 from collegium_accounting.terminal import on_one_thread
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+# Typer makes an option of each parameter of a command.
 
 _ANY_NUMBER = 10**9
 """Queries of a run that is charged once, whatever their number."""

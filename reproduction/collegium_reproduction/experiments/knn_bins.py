@@ -16,12 +16,12 @@ from collegium.models.features import Features, extract
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.question import PoolRange, Terms
 from collegium_accounting.mechanisms import NEXT_STAGE, SeededNoise
-from collegium_accounting.mechanisms.knn import PrivateKNN
 from collegium_accounting.units import IntArray
 from collegium_reproduction.exact_nearest import closest, exact_votes
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.figures import OURS
 from collegium_reproduction.nearest.coordinator import class_orders, nearest_edges_squared, votes_of_nearest
+from collegium_reproduction.nearest.knn import PrivateKNN
 from collegium_reproduction.nearest.party import SampledRecords
 from collegium_reproduction.nearest.question import CountNearest
 

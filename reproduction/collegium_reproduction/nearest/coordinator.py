@@ -27,8 +27,8 @@ from collegium.coordinator.settings.kinds import register
 from collegium.coordinator.settings.run_config import NeighboursConfig
 from collegium.limits import MAX_CLASSES, MAX_NEIGHBOUR_COUNT
 from collegium.protocol.question import PoolRange, Question, Terms
-from collegium_accounting.multilabel import RESOLUTION
 from collegium_accounting.units import IntArray
+from collegium_reproduction.clipped_votes import RESOLUTION
 from collegium_reproduction.nearest.question import CountNearest
 
 _REACH = 32.0

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 
+import collegium_reproduction.nearest.question  # noqa: F401  its mechanisms are named here
 import numpy as np
 import pytest
 
@@ -206,8 +207,8 @@ def test_individual_neighbours_are_accounted_for_as_records_that_come_or_go_and_
 
 
 def test_what_counts_alone_do_not_show_is_not_audited(collegium):
-    sampled = ("knn", "--k", 3, "--classes", 3, "--threshold", 2, "--sigma1", 1, "--sigma2", 1, "--sampling-rate", 0.1)
-    status, out, err = collegium("audit", "-m", *sampled)
+    sampled = ("--k", 3, "--classes", 3, "--threshold", 2, "--sigma1", 1, "--sigma2", 1, "--sampling-rate", 0.1)
+    status, out, err = collegium("audit", "-m", "knn", *sampled)
     assert status == 7 and out == "" and "audited" in err and len(err.strip().splitlines()) == 1
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from collegium_reproduction.clipped_votes import RESOLUTION
 from collegium_reproduction.experiments.multilabel import (
     ATTRIBUTES,
     DIGITS_WITH,
@@ -20,14 +21,13 @@ from collegium_reproduction.experiments.multilabel import (
     mechanism,
     stated_epsilons,
 )
+from collegium_reproduction.nearest.multilabel_knn import MultiLabelKNN
 from collegium_reproduction.nearest.party import SampledRecords
 
 from collegium.data import Examples
 from collegium.data.task import ImageInputs
 from collegium.models.features import Features
 from collegium_accounting.mechanisms import SeededNoise
-from collegium_accounting.mechanisms.multilabel_knn import MultiLabelKNN
-from collegium_accounting.multilabel import RESOLUTION
 from collegium_accounting.renyi import WIDE_ORDERS
 
 SMALL = ImageInputs(height=8, width=8)

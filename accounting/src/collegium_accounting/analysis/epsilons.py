@@ -177,6 +177,7 @@ def all_epsilons(
     )
 
 
+# Each of these is a choice of its own; callers name those that they make.
 def secret_epsilons(
     mechanism: Mechanism,
     votes: IntArray,
