@@ -41,7 +41,7 @@ def swap_l2(tau: float, labels: int) -> float:
 
     One clipped vote takes the place of another, or of a mean of others: entries move by at most 1, and their
     squares add up to at most those of both votes, which are at most their L1 norms. The party and the coordinator
-    each round an entry down once, by less than a part. Proved in docs/private-knn.md.
+    each round an entry down once, by less than a part. Proved in docs/research/private-knn.md.
     """
     return math.sqrt(min(2.0 * tau, float(labels))) + 2.0 * math.sqrt(labels) / RESOLUTION
 

@@ -5,6 +5,7 @@ killed, nobody reads that file, and a later process removes it. A lock between p
 holds at a time; it is released when that process ends.
 """
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -71,6 +72,19 @@ def read_whole(path: Path, advice: str = "") -> bytes:
     """What ``path`` holds; StorageError, with ``advice`` at its end, where it cannot be read."""
     with storing(f"read {path}", advice):
         return path.read_bytes()
+
+
+def write_digested(path: Path, data: bytes) -> None:
+    """Write ``data`` as a whole file behind its SHA-256, for `read_digested`."""
+    write_whole(path, hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+
+
+def read_digested(path: Path) -> bytes:
+    """What `write_digested` wrote; StorageError where the file cannot be read, or is not as it was written."""
+    digest, _, data = read_whole(path).partition(b"\n")
+    if hashlib.sha256(data).hexdigest().encode() != digest:
+        raise StorageError(f"{path.name} is not as it was written; restore it from a copy")
+    return data
 
 
 def write_new(path: Path, text: str, advice: str) -> None:

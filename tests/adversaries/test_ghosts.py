@@ -33,7 +33,7 @@ from collegium.protocol.identities import Credentials, issue_kit
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Failure, Prepared
 from collegium.protocol.requests import Ask
-from collegium.protocol.roster import AnnouncedTerms
+from collegium.protocol.roster import AnnouncedLimits, AnnouncedTerms
 
 FIVE = ("ash", "birch", "cedar", "fir", "oak")
 GHOSTS = tuple(f"ghost-{number:02d}" for number in range(16))
@@ -41,7 +41,12 @@ TASK = Task(classes=("a", "b"), inputs=ImageInputs(height=4, width=4))
 POOL = np.random.default_rng(5).integers(0, 16, (8, 4, 4, 1)).astype(np.uint8)
 LINEAR = TeacherSettings(kind="linear", per_party=1, options={"steps": 2})
 TERMS = AnnouncedTerms(
-    sum_mode="masked", mechanism="lnmax", noise_votes=20.0, pools=(array_spec(POOL).sha256,), answers=8
+    limits=AnnouncedLimits(epsilon=1.0, delta=1e-5, record_epsilon=2.0),
+    sum_mode="masked",
+    mechanism="lnmax",
+    noise_votes=20.0,
+    pools=(array_spec(POOL).sha256,),
+    answers=8,
 )
 
 

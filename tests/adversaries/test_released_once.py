@@ -74,13 +74,13 @@ def driven(folder: Path, parties: cg.LocalParties, absent: int = 0, **changes: A
     return run.CoordinatorRun(config, reach, run.Storage(folder), public=public)
 
 
-def charged(folder: Path, prefix: str, file: str = "ledger.sqlite", chain: str = "") -> list[Law]:
-    """The laws of the charges whose purpose begins so, in order."""
+def charged(folder: Path, prefix: str, file: str = "ledger.sqlite", chain: str = "", of: str = "") -> list[Law]:
+    """The laws of the charges whose purpose begins so, and names the mechanism ``of``, in order."""
     with Ledger.read(folder / file, chain=chain) as ledger:
         entries = [entry for entry in ledger.entries() if isinstance(entry.content, Charge)]
     verify(folder / file, chain=chain)
     purposes = [(entry.content.purpose, entry.terms) for entry in entries]  # type: ignore[union-attr]
-    paid = [terms.blocks[purpose].laws for purpose, terms in purposes if purpose.startswith(prefix)]
+    paid = [terms.blocks[purpose].laws for purpose, terms in purposes if purpose.startswith(prefix) and of in purpose]
     return [laws["record"] for laws in paid if laws]
 
 
@@ -215,7 +215,7 @@ def test_what_is_released_and_paid_anew_is_charged_at_each_institution_or_refuse
     own = tmp_path / "parties" / NAMES[0]
     for number in (1, 2, 3):
         assert released() == (noised or number == 1)
-        laws = charged(own, "", FILE, "record")
+        laws = charged(own, "", FILE, "record", "of record-counts" if part == "evaluation" else "of class-sums")
         assert len(laws) == (number if noised else 1) and len(set(laws)) == 1
 
 

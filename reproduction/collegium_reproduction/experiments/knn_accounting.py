@@ -66,7 +66,7 @@ PATE_POINTS = (("LNMax", 1000, 8.19), ("GNMax", 3098, 4.96))
 
 
 def certified_epsilon(published: Published) -> float:
-    """ε when the winner alone is charged for: the exact accountant, Poisson-sampled (docs/privacy.md).
+    """ε when the winner alone is charged for, Poisson-sampled (docs/research/exact-accountant.md).
 
     For integer noise, as in a release; a sampled record displaces another neighbour.
     """

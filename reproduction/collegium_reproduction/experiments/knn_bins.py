@@ -110,7 +110,7 @@ class KnnBins:
 
     name: ClassVar[str] = "knn-bins"
     title: ClassVar[str] = "MNIST, Private-kNN over many parties: how many distance bins"
-    source: ClassVar[str] = "Zhu et al., CVPR 2020, Table 1 (parameters); docs/private-knn.md"
+    source: ClassVar[str] = "Zhu et al., CVPR 2020, Table 1 (parameters); docs/research/private-knn.md"
     data: ClassVar[str] = "mnist"
     slow: ClassVar[bool] = False
 

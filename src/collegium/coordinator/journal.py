@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.coordinator.selection.queries import content_of
 from collegium.errors import QuorumNotReached, StorageError
@@ -152,9 +153,8 @@ class Journal:
             **sum_.collected.about(),
         }
         total = sum_.collected.total
-        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode() + total.tobytes()).hexdigest()
         with replacing(self.open_file(sum_.setup), "keep the sum that is to be opened") as beside:
-            save_arrays(beside, _OPEN_KIND, {"total": total}, sha256=digest, **about)
+            save_arrays(beside, _OPEN_KIND, {"total": total}, sha256=_digest(about, total), **about)
 
     def open_sums(self) -> list[OpenSum]:
         """The sums that are to be opened, in the order of their files.
@@ -185,9 +185,8 @@ class Journal:
             return None
         try:
             arrays, about = load_arrays(file, _KIND, {"values": np.int64})
-            if about.get("sha256") != _digest(arrays["values"]):
-                raise StorageError(f"{file.name} is not as it was written")
-        except StorageError as error:
+            _require_as_written(file, about, arrays["values"])
+        except (StorageError, KeyError) as error:
             raise StorageError(f"{error}; restore it from a copy, or remove it: it is then paid anew") from error
         same = tuple(about["question"]) == question
         return Released(arrays["values"], about["noise"], about["answered"]) if same else None
@@ -222,24 +221,30 @@ class Room:
     def keep(self, released: Released) -> None:
         """Write it; a later one takes its place."""
         values, noise, answered = released
-        about = {"question": self._question, "noise": noise, "answered": answered, "sha256": _digest(values)}
-        save_arrays(self._file, _KIND, {"values": values}, **about)
+        about = {"question": [*self._question], "noise": noise, "answered": answered}
+        save_arrays(self._file, _KIND, {"values": values}, sha256=_digest(about, values), **about)
 
 
 def _opened_from(file: Path) -> OpenSum:
     try:
         arrays, about = load_arrays(file, _OPEN_KIND)
-        total, digest = arrays["total"], about.pop("sha256")
-        if hashlib.sha256(json.dumps(about, sort_keys=True).encode() + total.tobytes()).hexdigest() != digest:
-            raise StorageError(f"{file.name} is not as it was written")
+        total = arrays["total"]
+        _require_as_written(file, about, total)
     except (StorageError, KeyError) as error:
         raise StorageError(f"{error}; restore it from a copy, or remove it: it is then paid anew") from error
     question = decode(about["kind"], bytes.fromhex(about["question"]))
     return OpenSum(tuple(about["names"]), question, about["charge"], about["teachers"], Collected.of(about, total))
 
 
-def _digest(values: IntArray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(values).astype("<i8").tobytes()).hexdigest()
+def _digest(about: Mapping[str, Any], values: NDArray[Any]) -> str:
+    """SHA-256 of a vector and of all that its file says about it."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode() + np.ascontiguousarray(values).data).hexdigest()
+
+
+def _require_as_written(file: Path, about: dict[str, Any], values: NDArray[Any]) -> None:
+    """Take the digest out of ``about``; StorageError unless it is that of the rest."""
+    if about.pop("sha256") != _digest(about, values):
+        raise StorageError(f"{file.name} is not as it was written")
 
 
 def _short(name: str) -> str:

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -192,17 +193,18 @@ class AnswerBook:
             if cost.per_party:
                 self._limit_as_one()
             return
-        ledger = self._party if cost.per_party else self._records
         if cost.per_party and self._policy.epsilon is not None and self._rho_as_one():
             raise CostRefused("policy: the party's own epsilon is kept for its votes as one among neighbours")
-        if check_only and ledger.affordable(asked.purpose, queries, asked.laws) < queries:
+        laws = asked.laws
+        paying = [(self._records, {"record": laws["record"]}), *([(self._party, laws)] if cost.per_party else [])]
+        if any(ledger.affordable(asked.purpose, queries, law) < queries for ledger, law in paying):
             raise CostRefused("policy: the answer would cost more than is left")
-        if check_only or not queries:
-            return
-        try:
-            ledger.charge(asked.purpose, queries, asked.laws, step=asked.step)
-        except BudgetExceeded as error:
-            raise CostRefused(f"policy: {error}") from error
+        for ledger, law in paying if queries and not check_only else ():
+            step = replace(asked.step, units={unit: asked.step.units[unit] for unit in law})
+            try:
+                ledger.charge(asked.purpose, queries, law, step=step)
+            except BudgetExceeded as error:
+                raise CostRefused(f"policy: {error}") from error
 
     def spent(self) -> float:
         """What this party's own votes have cost it so far, at party level: ε at the policy's δ, or at twice that.
@@ -212,20 +214,25 @@ class AnswerBook:
         return self._party.epsilon() + _epsilon_of(self._rho_as_one(), self._policy.delta)
 
     def record_spent(self) -> float:
-        """What sampled neighbours have cost any one record so far."""
+        """What sums, counts, votes of teachers and sampled neighbours have cost any one record so far."""
         return self._records.epsilon()
 
     def record_spent_altogether(self) -> tuple[float, float]:
         """ε and δ of everything that was answered, for one record that is there or not.
 
-        The sum over the ways in which records are asked, each at the policy's δ: teachers' votes, sums and samples of
-        records, and neighbours within a radius. It depends on no record.
+        The sum, each at the policy's δ, over what records pay from their own budgets, near public inputs, and all else.
+        It depends on no record.
         """
         delta = self._policy.delta
         rho = min(self._policy.record_rho, self.rho_allowed("records")) + 2.0 * self._rho_as_one()
         neighbours = _epsilon_of(rho, delta)
-        parts = [self._party.epsilon(("record", "add-remove")), self._records.epsilon(), neighbours]
+        parts = [self._records.epsilon(), neighbours]
         return sum(parts), delta * sum(part > 0 for part in parts)
+
+    def spent_of_limits(self) -> dict[str, float]:
+        """What is spent of each limit of the policy, by its name."""
+        rho = self.rho_allowed("records") + 2.0 * self.rho_allowed("party")
+        return {"record_epsilon": self.record_spent(), "epsilon": self.spent(), "record_rho": rho}
 
     def rho_allowed(self, voters: Voters) -> float:
         """Zero-concentrated privacy that all runs together allow one voter to spend on neighbours.

@@ -33,7 +33,7 @@ from collegium.parties.enrol_cli import accept_key, enrol
 from collegium.parties.enrolment import enrolled_tasks
 from collegium.parties.kinds.evaluation import kept_evaluation
 from collegium.parties.known_ledger import KnownLedger
-from collegium.parties.policy import Policy
+from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.identities import Credentials
 from collegium.settings import read_toml, validate_config
 from collegium.whole_files import make_private, remove_stale_temp_files
@@ -73,19 +73,27 @@ def serve(
         remove_stale_temp_files(place)
 
     known = known_roster(config, credentials)
-    policy = policy_of(config)
-    require_limits(policy, len({*config.parties, credentials.name}) if config.parties else 0)
-    if config.noise_seed is not None:
-        if not policy.seeded_noise:
+
+    def policy_in_force() -> PolicyConfig:
+        policy = policy_of(config)
+        require_limits(policy, len({*config.parties, credentials.name}) if config.parties else 0)
+        if config.noise_seed is not None and not policy.seeded_noise:
             raise ConfigurationError(
                 f"{config_file}: noise_seed protects nobody: the policy must set seeded_noise = true"
             )
+        return policy
+
+    def book_of(policy: PolicyConfig) -> AnswerBook:
+        return AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
+
+    book_of(policy_in_force()).close()  # what cannot be used is said before anybody is dialled
+    if config.noise_seed is not None:
         log.warning("NOT PRIVATE: this party's noise follows from noise_seed")
-    account = AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
     membership = membership_of(config, credentials, known)
     if known is not None:
         log.info("%s", known)
 
+    from collegium.parties.renewed_party import RenewedParty
     from collegium.parties.session import Answers, PartySession
 
     def open_party(task: Task) -> Answers:
@@ -98,26 +106,32 @@ def serve(
         from collegium.parties.party import Party
 
         log.info("loading the records of %s", credentials.name)
-        return Party(
-            credentials.name,
-            _records(config, task),
-            task,
-            folder=config.folder,
-            pools=PoolStore(config.folder / "pools", keep=policy.pools),
-            device=config.device,
-            threads=config.threads,
-            policy=Policy(policy),
-            account=account,
-            allowed_imports=policy.teacher_imports,
-            own_teacher=config.teacher,
-            membership=membership,
-            ledger=KnownLedger(account, credentials.signing_key.sign),
-            record_rho=policy.record_rho,
-            persons=bool(config.data.persons),
-            progress=lambda ready, wanted: log.info(
-                "teachers ready: %d of %d", ready, wanted, extra=event("teachers-ready", ready=ready, wanted=wanted)
-            ),
-        )
+        records = _records(config, task)
+
+        def opened(policy: PolicyConfig) -> Party:
+            account = book_of(policy)
+            return Party(
+                credentials.name,
+                records,
+                task,
+                folder=config.folder,
+                pools=PoolStore(config.folder / "pools", keep=policy.pools),
+                device=config.device,
+                threads=config.threads,
+                policy=Policy(policy),
+                account=account,
+                allowed_imports=policy.teacher_imports,
+                own_teacher=config.teacher,
+                membership=membership,
+                ledger=KnownLedger(account, credentials.signing_key.sign),
+                record_rho=policy.record_rho,
+                persons=bool(config.data.persons),
+                progress=lambda ready, wanted: log.info(
+                    "teachers ready: %d of %d", ready, wanted, extra=event("teachers-ready", ready=ready, wanted=wanted)
+                ),
+            )
+
+        return RenewedParty(config.policy, policy_in_force, opened)
 
     session = PartySession(
         open_party,
@@ -235,7 +249,7 @@ def show(
     facts: dict[str, str | int | float | None] = {
         "party": subject.name,
         "coordinator": config.coordinator,
-        "data": config.data.source,
+        "data": config.data.shown,
         "one_record_is": {True: "a person", False: "a row", None: None}[config.data.persons],
         "folder": str(config.folder),
         "certificate_sha256": subject.fingerprint,
@@ -259,8 +273,8 @@ def show(
         "record_rho_limit": policy.record_rho if math.isfinite(policy.record_rho) else None,
         "record_epsilon_of_all_answers": round(of_all, 6),
         "record_delta_of_all_answers": delta_of_all,
-        "record_epsilon_of_knn_answers": round(account.record_spent(), 6),
-        "record_epsilon_limit_of_knn": policy.record_epsilon,
+        "record_epsilon_spent": round(account.record_spent(), 6),
+        "record_epsilon_limit": policy.record_epsilon,
         "delta": policy.delta,
         "student_right_here": None if "own" not in evaluated else round(evaluated["own"], 4),
         "student_right_overall": None if not evaluated.get("consortium") else round(evaluated["consortium"], 4),

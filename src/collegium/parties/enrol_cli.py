@@ -9,7 +9,7 @@ from collegium.data.loading.sources import DataSource
 from collegium.errors import ConfigurationError, DataError
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.config import PartyConfig, policy_of
-from collegium.parties.enrolment import PARTY, Enrolment, not_agreed_to
+from collegium.parties.enrolment import PARTY, Enrolment, not_agreed_to, promised
 from collegium.parties.enrolment import enrol as enrol_party
 from collegium.parties.known_roster import accept_key as accept
 from collegium.protocol.enrolment import given_code
@@ -85,6 +85,7 @@ def enrol(
     subject = done.credentials.subject
     typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}")
     _say_with_whom(done)
+    typer.echo(f"{promised(done.terms)}")
     if done.few_parties:
         typer.echo(
             "The exact sum of fewer than five parties may show what each voted: if this institution agrees to that, "
@@ -94,8 +95,8 @@ def enrol(
         config = PartyConfig.read(done.party_file)
         policy = policy_of(config)
         make_private(config.folder)
-        answered = AnswerBook(config.folder, name, policy, done.credentials.signing_key).queries_answered()
-        if lines := not_agreed_to(policy, done.terms, answered):
+        book = AnswerBook(config.folder, name, policy, done.credentials.signing_key)
+        if lines := not_agreed_to(policy, done.terms, book.queries_answered(), book.spent_of_limits()):
             typer.echo(f"{config.policy} refuses what the consortium means to ask now. To agree, write there:")
             typer.echo("\n".join(lines))
     typer.echo(f"Look over {done.party_file} and policy.toml beside it, then run:")

@@ -1,6 +1,8 @@
 """Enrolment as a party does it: keys made here, a signing request sent, a certificate and a roster received."""
 
-from collections.abc import Collection
+import math
+import textwrap
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,9 @@ from collegium_accounting.mechanisms import SumMode
 CREDENTIALS, ROSTER, PARTY, POLICY = "credentials", "roster.json", "party.toml", "policy.toml"
 TASKS = "tasks.json"
 """What the consortium said, whenever this party enrolled, that it means to learn: it answers about nothing else."""
+
+LIMITS = ("record_epsilon", "epsilon", "record_rho")
+"""Settings of a policy that limit what answers may cost."""
 
 _TASKS = TypeAdapter(tuple[Task, ...])
 
@@ -146,11 +151,35 @@ def policy_text(terms: AnnouncedTerms) -> str:
     floors = "\n".join(
         f"{name} = {value}" for name, value in values.items() if name.startswith("minimum_") or name == "questions"
     )
-    return filled("collegium.parties", "policy.toml", floors=floors, **values)
+    limits = "\n".join(f"{name} = {values[name]}" for name in LIMITS if name in values)
+    said = "\n".join(f"# {line}" for line in textwrap.wrap(promised(terms), 118))
+    return filled("collegium.parties", "policy.toml", floors=floors, limits=limits, promised=said, **values)
 
 
-def not_agreed_to(policy: PolicyConfig, terms: AnnouncedTerms, answered: int) -> list[str]:
-    """The lines that a policy needs for what is announced, and does not have; ``answered`` queries are behind it."""
+def promised(terms: AnnouncedTerms) -> str:
+    """What was announced, and what the policy that enrolment writes allows, in one sentence."""
+    told, names = terms.limits, {"record": "one record", "party": "one institution"}
+    allowed = [
+        f"{most:g} for {names[unit]}"
+        for unit, most in (("record", told.record_epsilon), ("party", told.party_epsilon))
+        if most
+    ]
+    if told.record_rho is not None:
+        allowed.append(f"rho {told.record_rho:g} for records near public inputs")
+    return (
+        f"announced was epsilon {told.epsilon:g} for {names[told.unit]} at delta {told.delta:g}; allowed is "
+        f"{' and '.join(allowed) or 'nothing'}: what is planned and its costliest release once more, by this party's "
+        "own account, which counts a vote as all of its noisy counts"
+    )
+
+
+def not_agreed_to(
+    policy: PolicyConfig, terms: AnnouncedTerms, answered: int, spent: Mapping[str, float] = {}
+) -> list[str]:
+    """The lines that a policy needs for what is announced, and does not have.
+
+    ``answered`` queries are behind it, and ``spent`` of each of its limits, by their names.
+    """
     needed = terms.policy()
     for name in {"sum_modes", "mechanisms", "pools", "questions"} & needed.keys():
         there = getattr(policy, name)
@@ -158,6 +187,12 @@ def not_agreed_to(policy: PolicyConfig, terms: AnnouncedTerms, answered: int) ->
         needed[name] = [*there, *lacking] if lacking else None
     for name in ("minimum_noise_votes", "minimum_noise_sums"):
         if name in needed and 0 < policy.noise_floor(summed=name == "minimum_noise_sums") <= needed[name]:
+            needed[name] = None
+    del needed["delta"]  # an account keeps the one that it was begun with
+    for name in needed.keys() & {*LIMITS}:
+        most = getattr(policy, name)
+        needed[name] = math.ceil((needed[name] + spent.get(name, 0.0)) * 1e4) / 1e4
+        if most is None or most >= needed[name]:
             needed[name] = None
     needed["queries"] += answered
     if policy.queries is None or policy.queries >= needed["queries"]:

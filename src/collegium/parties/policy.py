@@ -62,8 +62,8 @@ class PolicyConfig(Frozen):
     record_rho: float = Field(default=DEFAULT_RECORD_RHO, gt=0)
     """Zero-concentrated privacy that one record may spend on neighbours over all runs, and twice what the party may
     spend where it is one voter. What began with voters of one kind goes on with that kind."""
-    record_epsilon: float | None = Field(default=None, gt=0)
-    """What sampled neighbours (knn) may cost one record altogether."""
+    record_epsilon: float | None = Field(default=None, ge=0)
+    """What sums, counts, votes of teachers and sampled neighbours may cost one record altogether."""
     seeded_noise: bool = False
     """Whether party.toml may set ``noise_seed``: for research on records that need no protection."""
     hours_utc: tuple[int, int] | None = None

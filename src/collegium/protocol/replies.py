@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from collegium import limits
 from collegium.data.values import PoolState, check_party_name, require
 from collegium.errors import CollegiumError, error_for_code
+from collegium.logs import printable
 from collegium.protocol.v1 import secure_sum_pb2
 
 
@@ -30,6 +31,7 @@ class Description:
         check_party_name(self.party)
         require(len(self.ledger_head) <= 96, "a ledger's head is short")
         require(len(self.software) <= 64 and len(self.teacher_kind) <= 64, "a description's texts are short")
+        require((self.software + self.teacher_kind).isprintable(), "a description's texts are plain")
         require(0 <= self.teachers <= limits.MAX_TEACHERS_PER_PARTY, "a party has at most 1,000 teachers")
 
 
@@ -88,10 +90,18 @@ class SecureSumAnswer:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why there is no answer: an error of the party, or of the connection to it."""
+    """Why there is no answer: an error of the party, or of the connection to it.
+
+    Its text is another machine's and goes into logs, records, reports and terminals: whatever controls a terminal, or
+    ends a line, is replaced when it is made.
+    """
 
     code: str
     message: str
+
+    def __post_init__(self) -> None:
+        for name in ("code", "message"):
+            object.__setattr__(self, name, printable(getattr(self, name)))
 
     @classmethod
     def of(cls, error: CollegiumError) -> "Failure":

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from collegium.data.task import PARTY_NAME
 from collegium.errors import IdentityError
@@ -33,6 +33,35 @@ class AnnouncedCounts(Frozen):
     noise: float = Field(gt=0)
 
 
+class AnnouncedLimits(Frozen):
+    """What the consortium promises, and what its questions may cost as a party's own account counts them.
+
+    The limits are those of what is planned, and of its costliest release once more.
+    """
+
+    unit: Literal["record", "party"] = "record"
+    epsilon: float = Field(gt=0)
+    """What was promised to a unit."""
+    delta: float = Field(gt=0, lt=1)
+    record_epsilon: float = Field(default=0.0, ge=0)
+    """Most that sums, counts and votes may cost a record; nothing where it is left out."""
+    party_epsilon: float | None = Field(default=None, gt=0)
+    """Most that they may cost the party as a whole, where its own account is charged."""
+    record_rho: float | None = Field(default=None, gt=0)
+    """What records near public inputs may spend, where they vote."""
+
+    @model_validator(mode="after")
+    def _limits_its_unit(self) -> "AnnouncedLimits":
+        if self.unit == "party" and self.party_epsilon is None and self.record_rho is None:
+            raise ValueError("nothing limits what is promised to a party")
+        return self
+
+    def policy(self) -> dict[str, float]:
+        """The settings of a policy that allows this much."""
+        limits = {"record_epsilon": self.record_epsilon, "epsilon": self.party_epsilon, "record_rho": self.record_rho}
+        return {"delta": self.delta, **{name: value for name, value in limits.items() if value is not None}}
+
+
 class AnnouncedTerms(Frozen):
     """What the consortium is going to ask. The party writes it into its policy, and later refuses anything weaker."""
 
@@ -43,7 +72,8 @@ class AnnouncedTerms(Frozen):
     pools: tuple[Hex32, ...] = Field(max_length=16)
     """SHA-256 of the public pool whose inputs are asked about."""
     answers: int = Field(ge=1)
-    """How many answers to queries one party gives in total, doubled because a round may be repeated."""
+    """How many answers one party gives in total: those that are planned, and one release more."""
+    limits: AnnouncedLimits
     counts: tuple[AnnouncedCounts, ...] = Field(default=(), max_length=4)
     """How parties measure the student on their own records, and say how well the pool covers these, where they do."""
     questions: tuple[str, ...] = Field(default=(), max_length=16)
@@ -60,6 +90,7 @@ class AnnouncedTerms(Frozen):
             floors["minimum_noise_sums"] = min(counted.noise, floors.get("minimum_noise_sums", counted.noise))
         pools = list(self.pools)
         settings = {"sum_modes": modes, "mechanisms": mechanisms, "pools": pools, **floors, "queries": self.answers}
+        settings |= self.limits.policy()
         return settings | ({"questions": [*own_kinds(), *self.questions]} if self.questions else {})
 
 

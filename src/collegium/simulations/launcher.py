@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.run.coordinator import Progress
-from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.errors import CollegiumError, QuorumNotReached
@@ -28,6 +28,8 @@ from collegium.simulations.simulate import coordinator_of
 
 HOST = "localhost"
 POLICY = "policy.toml"
+REPEATS = 100
+"""How often rounds may be asked again: records that were made for a run have no budgets beside the run's own."""
 _CONNECT_S = 120.0
 _LEAVE_S = 20.0
 
@@ -96,7 +98,8 @@ def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Pat
     source = member.source.model_dump(exclude_defaults=True)
     # What the run asks is agreed to: the run's own budgets hold, and records made for it have no others.
     terms = announced_terms(run.config, run.config.queries.count, run.public.spec)
-    values = {"minimum_noise_votes": terms.noise_votes} | terms.policy()
+    agreed_to = {name: value for name, value in terms.policy().items() if name not in terms.limits.policy()}
+    values = {"minimum_noise_votes": terms.noise_votes} | agreed_to | {"queries": REPEATS * terms.answers}
     values["sum_modes"] = [terms.sum_mode, *values["sum_modes"][1:]]  # records made for it may be summed in the clear
     values["few_parties"] = len(run.cohort) < FEW_PARTIES
     agreed = "".join(f"{name} = {toml_value(value)}\n" for name, value in values.items()) + "record_rho = inf\n"

@@ -159,10 +159,12 @@ class Week:
             r"minimum_noise_\w+": None,
             "few_parties": "true",
             "queries": "1000",
+            "record_epsilon": "1000.0",
+            "epsilon": "10000.0",
         }.items():
             line = "minimum_noise_votes = 5.0" if value is None else f"{setting} = {value}"
             text = re.sub(rf"^{setting} = .*", line, text, flags=re.MULTILINE)
-        policy.write_text(text + "record_rho = 1.0\n")
+        policy.write_text(re.sub(r"^record_rho = .*\n", "", text, flags=re.MULTILINE) + "record_rho = 1.0\n")
         self.here = sorted({*self.here, name})
 
     def enrol_first(self) -> None:

@@ -21,7 +21,7 @@ from collegium.parties.enrolment import enrol
 from collegium.protocol.certificates import Authority
 from collegium.protocol.enrolment import MAX_ASK_BYTES, AuthorityIs, answer_line, new_code
 from collegium.protocol.identities import Credentials, issue_kit
-from collegium.protocol.roster import AnnouncedTerms
+from collegium.protocol.roster import AnnouncedLimits, AnnouncedTerms
 
 PATIENCE_S = 20.0
 
@@ -38,7 +38,14 @@ class Listening(Registrar):
         return super().answer(line)
 
 
-TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, pools=("ab" * 32,), answers=24)
+TERMS = AnnouncedTerms(
+    limits=AnnouncedLimits(epsilon=1.0, delta=1e-5, record_epsilon=2.0),
+    sum_mode="masked",
+    mechanism="gnmax",
+    noise_votes=2.0,
+    pools=("ab" * 32,),
+    answers=24,
+)
 
 
 @dataclass

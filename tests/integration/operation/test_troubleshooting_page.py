@@ -41,7 +41,7 @@ from collegium.protocol.messages import Reply, Request
 from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask
-from collegium.protocol.roster import AnnouncedTerms
+from collegium.protocol.roster import AnnouncedLimits, AnnouncedTerms
 from collegium.settings import read_config
 from collegium.whole_files import exclusive
 
@@ -133,7 +133,14 @@ def unreachable_lines(scene: Scene, caplog: pytest.LogCaptureFixture) -> Iterato
     yield caplog.messages[-1]
 
 
-TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, pools=("ab" * 32,), answers=24)
+TERMS = AnnouncedTerms(
+    limits=AnnouncedLimits(epsilon=1.0, delta=1e-5, record_epsilon=2.0),
+    sum_mode="masked",
+    mechanism="gnmax",
+    noise_votes=2.0,
+    pools=("ab" * 32,),
+    answers=24,
+)
 
 
 def listening_lines(scene: Scene) -> Iterator[str]:

@@ -90,6 +90,15 @@ class Consortium:
                 started.append(start_collegium("party", "serve", file, *options, folder=self.folder))
             yield started
 
+    def agree(self, *limits: str) -> None:
+        """Every institution doubles these limits of its policy; a party that serves reads them at the next request."""
+        for name in NAMES:
+            policy = self.folder / name / "policy.toml"
+            text = policy.read_text()
+            doubled = re.compile(rf"^({'|'.join(limits)}) = (\S+)$", re.MULTILINE)
+            text = doubled.sub(lambda found: f"{found[1]} = {2 * float(found[2]):g}", text)
+            policy.write_text(text)
+
     def serving(self, *options: str) -> subprocess.Popen[str]:
         return start_collegium("coordinator", "serve", self.file, *options, folder=self.folder)
 
@@ -154,6 +163,7 @@ def test_killed_at_every_line_it_goes_on_and_a_second_study_has_labels_of_its_ow
         assert spent.epsilon <= EPSILON and spent.queries == POOL + 2, "one sum, one evaluation"
         scene.file.write_text(scene.file.read_text().replace("epsilon = 1 ", "epsilon = 2 "))
         scene.did("study", "new", scene.file, "second")
+        scene.agree("record_epsilon", "queries")
         scene.served("--study", "second")
     again = read_run(tmp_path / "consortium" / "studies" / "second")
     assert again.state == "finished" and again.labels.answered == POOL and again.labels.stopped is None

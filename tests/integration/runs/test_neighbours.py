@@ -18,8 +18,8 @@ from support.runs import InProcess, but_for_time, failures, labels_csv, paid, ti
 
 from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run import open_run
+from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.run.coordinator import CoordinatorRun
-from collegium.coordinator.run.factories import announced_terms
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.parties.answer_book import FILE
 from collegium.protocol.roster import AnnouncedTerms

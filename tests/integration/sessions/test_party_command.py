@@ -13,13 +13,14 @@ from support.sessions import PATIENCE_S, Hub, Kits, Listen, fake_coordinator
 from collegium import limits
 from collegium.data import default_task
 from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.data.values import ArraySpec
 from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.ledger.chain import Head
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
-from collegium.protocol.replies import Description
-from collegium.protocol.requests import Describe
+from collegium.protocol.replies import Description, Failure
+from collegium.protocol.requests import Describe, HoldPool
 from collegium.protocol.v1 import collegium_pb2 as pb
 
 
@@ -169,3 +170,29 @@ def test_an_institution_agrees_to_a_new_ledger_by_a_command(kits: Kits, tmp_path
     status, out, _ = run("new-ledger", path)
     assert status == 0 and f"entry {Head(3, bytes(32))} is no longer asked for" in out
     assert shown() is None
+
+
+def test_an_edited_policy_is_in_force_from_the_next_request_on_or_a_line_says_that_it_is_not(
+    kits: Kits, listen: Listen, tmp_path: Path
+) -> None:
+    hub = listen(task=default_task("digits"))
+    process = start_collegium("party", "serve", write_config(tmp_path, kits, "ash", hub.address))
+    hub.parties.wait_for(["ash"], timeout_s=COMMAND_S)
+    pool, policy = ArraySpec("ab" * 32, "uint8", (2, 8, 8, 1)), tmp_path / "policy.toml"
+
+    def answer() -> str:
+        reply = hub.parties.ask({"ash": HoldPool(pool)}, timeout_s=COMMAND_S)["ash"]
+        return reply.code if isinstance(reply, Failure) else "agreed"
+
+    assert answer() == "refused-pool"
+    before = policy.read_text()
+    policy.write_text(before.replace("pools = []", f'pools = ["{pool.sha256}"]'))
+    assert answer() == "agreed"
+    policy.write_text(before.replace("minimum_noise_votes = 1.0", ""))  # without limits it is not served
+    assert answer() == "agreed"
+    policy.write_text(before)
+    assert answer() == "refused-pool"
+    hub.parties.farewell("all labels are issued")
+    _, err = process.communicate(timeout=COMMAND_S)
+    assert process.returncode == 0 and err.count("is in force now") == 2, err
+    assert "NOT in force, the one before is: the policy sets no limit by minimum_noise_votes" in err

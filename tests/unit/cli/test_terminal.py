@@ -18,7 +18,7 @@ from collegium.coordinator.cli.init_cli import init
 from collegium.coordinator.cli.study_cli import new
 from collegium.errors import ConfigurationError
 from collegium.parties.enrolment import policy_text
-from collegium.protocol.roster import AnnouncedTerms
+from collegium.protocol.roster import AnnouncedLimits, AnnouncedTerms
 from collegium.settings import filled
 from collegium.terminal_cli import schema_of
 
@@ -104,7 +104,14 @@ def test_the_files_that_commands_write_fit_their_schemas(tmp_path: Path, monkeyp
     new(Path("consortium.toml"), "second")
     for kind, file in (("consortium", "consortium.toml"), ("study", "consortium/studies/second/study.toml")):
         assert not mistakes(kind, Path(file).read_text())
-    terms = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=40.0, answers=100, pools=("00" * 32,))
+    terms = AnnouncedTerms(
+        limits=AnnouncedLimits(epsilon=1.0, delta=1e-5, record_epsilon=2.0),
+        sum_mode="masked",
+        mechanism="gnmax",
+        noise_votes=40.0,
+        answers=100,
+        pools=("00" * 32,),
+    )
     asked = {"sessions": '"h:1"', "parties": '["ash"]', "source": '"a.csv"', "label": "", "whose": ""}
     party = filled("collegium.parties", "party.toml", **asked)
     for kind, text in (("party", party), ("policy", policy_text(terms))):

@@ -51,7 +51,7 @@ from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.question import Terms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import ShowReleased
-from collegium.protocol.roster import AnnouncedTerms
+from collegium.protocol.roster import AnnouncedLimits, AnnouncedTerms
 from collegium_accounting.game.gaussian import gaussian_mechanism_profile
 from collegium_accounting.mechanisms import Adjacency, Unit
 from collegium_accounting.mechanisms.class_sums import ONE as SUMS_ONE
@@ -142,7 +142,9 @@ def test_it_is_charged_to_the_same_ledger_and_to_every_record_at_its_party(measu
     assert charges[0].purpose == "evaluation"  # before the first label, which cannot use up its share
     for name in records():
         with Ledger.read(measured.folder / "parties" / name / FILE, chain="record") as own:
-            assert own.queries_charged() == 1
+            paid = [entry.content for entry in own.entries() if isinstance(entry.content, Charge)]
+            assert sum(charge.queries for charge in paid if "record-counts" in charge.purpose) == 1
+            assert sum(charge.queries for charge in paid) == own.queries_charged() > 1, "and votes, which cost it too"
 
 
 def test_only_the_institution_with_swapped_classes_is_told_so(measured: Measured) -> None:
@@ -450,7 +452,13 @@ def test_a_policy_from_enrolment_agrees_to_the_announced_evaluation_and_to_no_we
     (told,) = announced_counts(asked)
     assert told.sum_mode == "masked+noised" and told.mechanism == "record-counts"
     terms = AnnouncedTerms(
-        sum_mode="masked", mechanism="gnmax", noise_votes=9.0, answers=9, counts=(told,), pools=("ab" * 32,)
+        limits=AnnouncedLimits(epsilon=1.0, delta=1e-5, record_epsilon=2.0),
+        sum_mode="masked",
+        mechanism="gnmax",
+        noise_votes=9.0,
+        answers=9,
+        counts=(told,),
+        pools=("ab" * 32,),
     )
     policy = PolicyConfig.model_validate(tomllib.loads(policy_text(terms)))
     assert policy.mechanisms == ("gnmax", "record-counts") and policy.sum_modes == (

@@ -21,7 +21,7 @@ from collegium.errors import IdentityError
 from collegium.protocol.certificates import Authority, pem_blocks, read_certificate
 from collegium.protocol.enrolment import AskEnrolment
 from collegium.protocol.identities import Credentials, create_identity, install_certificate, load_authority
-from collegium.protocol.roster import AnnouncedTerms
+from collegium.protocol.roster import AnnouncedLimits, AnnouncedTerms
 
 CONFIG = """\
 name = "trial"
@@ -34,7 +34,14 @@ teachers = { kind = "random-forest" }
 student = { method = "random-forest" }
 queries = { count = 2 }
 """
-TERMS = AnnouncedTerms(sum_mode="masked", mechanism="gnmax", noise_votes=2.0, pools=("ab" * 32,), answers=24)
+TERMS = AnnouncedTerms(
+    limits=AnnouncedLimits(epsilon=1.0, delta=1e-5, record_epsilon=2.0),
+    sum_mode="masked",
+    mechanism="gnmax",
+    noise_votes=2.0,
+    pools=("ab" * 32,),
+    answers=24,
+)
 Typed = Callable[..., tuple[int, str, str]]
 
 

@@ -25,7 +25,7 @@ from collegium.protocol.messages import Request
 from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, Describe
-from collegium.protocol.roster import AnnouncedCounts, AnnouncedTerms
+from collegium.protocol.roster import AnnouncedCounts, AnnouncedLimits, AnnouncedTerms
 from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon, together
 from collegium_accounting.mechanisms import AddedBy, Adjacency, RecordBudget, Unit, create
 from collegium_accounting.noise.distributed import NoiseShare, closeness_to_one_gaussian
@@ -62,7 +62,13 @@ def test_the_default_policy_takes_masked_sums_and_shows_no_votes() -> None:
 def test_a_policy_with_the_lines_that_it_lacks_lacks_no_more(policy: PolicyConfig) -> None:
     counts = AnnouncedCounts(sum_mode="masked+noised", mechanism="record-counts", noise=4.0)
     terms = AnnouncedTerms(
-        sum_mode="masked", mechanism="gnmax", noise_votes=40.0, pools=(POOL,), answers=24, counts=(counts,)
+        limits=AnnouncedLimits(epsilon=1.0, delta=1e-5, record_epsilon=2.0),
+        sum_mode="masked",
+        mechanism="gnmax",
+        noise_votes=40.0,
+        pools=(POOL,),
+        answers=24,
+        counts=(counts,),
     )
     lines = tomllib.loads("\n".join(not_agreed_to(policy, terms, 83)))
     mended = PolicyConfig.model_validate(policy.model_dump(exclude_none=True) | lines)

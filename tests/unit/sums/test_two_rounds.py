@@ -27,6 +27,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.question import Terms
 from collegium.simulations.local import LocalParties
+from collegium.whole_files import read_digested, write_digested
 from collegium_accounting.mechanisms.class_sums import ClassSums
 
 SETTINGS: dict[str, Any] = {
@@ -80,7 +81,7 @@ def test_a_run_that_is_killed_between_two_sums_goes_on_with_the_same_question(
         driven(asked, parties, public, tmp_path).run()
     (kept,) = tmp_path.glob("class-sums-network-*")
     (sums,) = tmp_path.glob("released-*")
-    first, network = sums.read_bytes(), kept.read_bytes()
+    first, network = sums.read_bytes(), read_digested(kept)
     assert charges(tmp_path) == 3
     with monkeypatch.context() as patched:
         patched.setattr(StudentTrainer, "networks_of", dies)
@@ -138,7 +139,7 @@ def test_where_a_second_sum_is_refused_the_first_labels_all(
 
 
 def edited(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-4] + np.float32(0.5).tobytes())
+    write_digested(path, read_digested(path)[:-4] + np.float32(0.5).tobytes())
 
 
 def damaged(path: Path) -> None:
@@ -275,7 +276,7 @@ def test_where_the_first_sum_is_mostly_noise_the_second_is_under_the_same_map(
     assert charges(tmp_path) == 3 and record.labels is not None
     assert record.labels.stopped is None and record.labels.answered == 40
     (network,) = tmp_path.glob("class-sums-network-*")
-    assert not network.read_bytes()
+    assert not read_digested(network)
     one, two = (load_arrays(path, "released vector", {"values": np.int64}) for path in tmp_path.glob("released-*"))
     assert one[1]["question"] != two[1]["question"] and not np.array_equal(one[0]["values"], two[0]["values"])
 

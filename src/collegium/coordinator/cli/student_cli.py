@@ -145,7 +145,7 @@ def predict(
 
     The inputs are checked by the task that the student's file holds: the columns of a table, the size of an image.
     """
-    from collegium.coordinator.students.published import load_student
+    from collegium.coordinator.students.published import load_student, without_formulas
 
     ending = ".csv" if output is None else output.suffix.lower()
     if ending not in (".csv", ".parquet"):
@@ -153,6 +153,8 @@ def predict(
     model = load_student(student, device=device)
     source = _read_as(settings, inputs, "missing" if unknown_as_missing else "refuse")
     table = model.predict_source(source, id_column or ())
+    if ending == ".csv":
+        table = without_formulas(table)
     if output is None:
         typer.echo(table.to_csv(index=False), nl=False)
         return

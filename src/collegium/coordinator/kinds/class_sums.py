@@ -25,7 +25,7 @@ from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums
 from collegium.models.kernels import KernelSpec
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.question import PoolRange, Terms
-from collegium.whole_files import read_whole, write_whole
+from collegium.whole_files import read_digested, write_digested
 from collegium_accounting.mechanisms import SumMode
 
 
@@ -142,7 +142,7 @@ class SumsOfRun:
         """Of the networks that learned from the first sum; public. A second sum's question follows from it."""
         asked, values = self._asking.name.encode(), self._held[0].values.tobytes()
         digest = hashlib.sha256(asked + values).hexdigest()
-        return self._releases.asking.journal.folder / f"class-sums-network-{digest[:16]}.safetensors"
+        return self._releases.asking.journal.folder / f"class-sums-network-{digest[:16]}"
 
     def _next_is_known(self, *, learn: bool) -> bool:
         """Have the request for the next sum. Returns False if it needs networks, and they did not ``learn`` yet.
@@ -155,8 +155,8 @@ class SumsOfRun:
         if not file.exists():
             if not learn:
                 return False
-            write_whole(file, self._trainer.networks_of(self._held[0]))
-        second = self._asking.under(read_whole(file))
+            write_digested(file, self._trainer.networks_of(self._held[0]))
+        second = self._asking.under(read_digested(file))
         try:
             _ = second.name
         except (StorageError, DataError) as error:

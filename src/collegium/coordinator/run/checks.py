@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from collegium.coordinator.noise import noise_on_entries
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import OnReply, quorum_count
+from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.run.colluders import Colluders, beyond_plan
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.counts_terms import counts_mechanism, counts_mode
-from collegium.coordinator.run.factories import announced_terms, configured_mechanism, sum_in, vote_sum_of
+from collegium.coordinator.run.factories import configured_mechanism, sum_in, vote_sum_of
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.selection.queries import query_key, study_of
 from collegium.coordinator.settings.consortium import ConsortiumConfig
@@ -247,7 +248,8 @@ def _forecasts(config: ConsortiumConfig, votes: int) -> tuple[Forecast, ...]:
 def _policy_lines(config: ConsortiumConfig, public: PublicData) -> Iterator[str]:
     asked = config.queries.count
     for name, value in announced_terms(config.run, asked, public.spec).policy().items():
-        yield f"{name} = {toml_value(value)}" + ("  # beside what is answered already" if name == "queries" else "")
+        beside = name in ("queries", "record_epsilon", "epsilon", "record_rho")
+        yield f"{name} = {toml_value(value)}" + ("  # beside what is answered already" if beside else "")
 
 
 def studies_about(ledger: Path, pool: NDArray[Any]) -> set[str | None]:

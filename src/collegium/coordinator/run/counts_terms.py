@@ -33,7 +33,7 @@ def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cell
     return create(plain.name, **plain.parameters() | {"sigma": (1.0 + 1e-9) * _mu(plain, config) / largest_mu})
 
 
-def _configured(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechanism]]:
+def configured_counts(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechanism]]:
     """The counts that the run takes, each with its mechanism: of one classifier, and of the pool."""
     layout = Layout(len(config.task.classes)) if config.evaluation is not None else None
     parts, cells = (layout.parts, layout.length) if layout else (1, 1)  # too many cells are refused here, before a run
@@ -47,7 +47,7 @@ def _configured(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechanism]]:
 def left_for_labels(config: RunConfig) -> float:
     """The part of the study's ε that counts of records leave; all of it where there are none."""
     left, delta = config.budget.own, config.budget.delta
-    for settings, mechanism in _configured(config):
+    for settings, mechanism in configured_counts(config):
         if settings.sigma is None:
             left -= settings.share * config.budget.own
         else:
@@ -76,7 +76,7 @@ def counts_mode(config: RunConfig, settings: CountsConfig) -> SumMode:
 def announced_counts(config: RunConfig) -> tuple[AnnouncedCounts, ...]:
     """What parties are told of the counts when they enrol."""
     told = []
-    for settings, mechanism in _configured(config):
+    for settings, mechanism in configured_counts(config):
         mode = counts_mode(config, settings)
         told.append(AnnouncedCounts(sum_mode=mode, mechanism=mechanism.name, noise=mechanism.noise_votes))
     return tuple(told)

@@ -7,15 +7,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import ClearSum, Parties, VoteSum
-from collegium.coordinator.run.counts_terms import announced_counts, left_for_labels
+from collegium.coordinator.run.counts_terms import left_for_labels
 from collegium.coordinator.settings.kinds import run_kind
 from collegium.coordinator.settings.run_config import RunConfig
-from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.question import about_all_records, own_kinds
-from collegium.protocol.roster import AnnouncedTerms
 from collegium.protocol.secure_sum import plan_graph
 from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO
 from collegium_accounting.mechanisms import AddedBy, Mechanism, SumMode, create
@@ -47,24 +44,6 @@ def sum_in(
     complete = not noised and not (once and len(signing_keys) > COMPLETE_UP_TO)
     plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion, quorum=votes.quorum, complete=complete)
     return MaskedSum(parties, config.name, signing_keys, plan, noised)
-
-
-def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> AnnouncedTerms:
-    """The terms of ``queries`` queries about inputs of ``pool``, which parties are told when they enrol."""
-    mechanism = configured_mechanism(config)
-    if about_all_records(config.mechanism.kind):
-        queries = mechanism.charged_queries(queries)  # the sums label every input
-    counts = announced_counts(config)
-    asked = [run_kind(config.mechanism.kind).question.kind, *config.counts]
-    return AnnouncedTerms(
-        sum_mode=config.votes.mode,
-        mechanism=mechanism.name,
-        noise_votes=mechanism.noise_votes,
-        pools=(pool.sha256,),
-        answers=max(1, 2 * (len(mechanism.stages) * queries + len(counts))),
-        counts=counts,
-        questions=tuple(kind for kind in asked if kind not in own_kinds()),
-    )
 
 
 def configured_mechanism(config: RunConfig) -> Mechanism:

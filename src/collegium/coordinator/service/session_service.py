@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar, keep_identity
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.rounds.rounds import quorum_count
-from collegium.coordinator.run.factories import announced_terms
+from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.service.peer_events import OnEvent, SessionEvent
 from collegium.coordinator.service.sessions import EventLog, GrpcParties
 from collegium.coordinator.settings.consortium import ConsortiumConfig, all_tasks

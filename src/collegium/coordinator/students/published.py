@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -112,6 +112,22 @@ class PublishedStudent:
 
     def _named(self, numbers: NDArray[np.int64]) -> NDArray[np.str_] | NDArray[np.int64]:
         return held_in(numbers, len(self.classes_)) if self.task.multilabel else self.classes_[numbers]
+
+
+def without_formulas(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with an apostrophe before every text that a spreadsheet would take for a formula; numbers stay."""
+    texts = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])]
+    return table.assign(**{name: table[name].map(_no_formula) for name in texts}).rename(columns=_no_formula)
+
+
+def _no_formula(value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def load_student(path: str | Path, *, device: str = "auto") -> PublishedStudent:

@@ -2,6 +2,7 @@
 
 import codecs
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -115,6 +116,14 @@ class DataSource(Frozen):
     @property
     def is_database(self) -> bool:
         return "://" in self.source
+
+    @property
+    def shown(self) -> str:
+        """The source without any password that its URL may hold."""
+        if not self.is_database:
+            return self.source
+        hidden = re.sub(r"://([^:/?]*):.*@", r"://\1:***@", self.source)
+        return re.sub(r"(?i)((?:password|passwd|pwd|secret|token)=)[^&;]*", r"\1***", hidden)
 
     @property
     def is_named(self) -> bool:
