@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collegium.coordinator.noise import CoordinatorNoise
 from collegium.errors import ConfigurationError
 from collegium.privacy.evaluation_cells import BINS, EDGES, Layout, other_classes
 from collegium_accounting.game.laws import VectorLaw
-from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Adjacency, SeededNoise, Unit
+from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Adjacency, IntArray, Unit
 from collegium_accounting.mechanisms import record_counts as counts_file
-from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts, counts_of, noisy, weights_of
+from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts, counts_of, weights_of
 from collegium_accounting.renyi import WIDE_ORDERS
 
 
@@ -139,11 +140,17 @@ def test_the_charge_is_one_gaussian_of_the_stated_sensitivity_for_every_unit() -
         assert plain.noise_votes == pytest.approx(20.0 / math.sqrt(parts * candidates))
 
 
+def drawn(sigma: float) -> IntArray:
+    """What the coordinator adds to 4,000 counts, in parts of a record."""
+    (stage,) = RecordCounts(sigma, 1, 4_000).stages
+    return CoordinatorNoise(seed=1).vector(stage, np.zeros(4_000, dtype=np.int64), "test")
+
+
 def test_the_noise_is_what_is_charged() -> None:
     """Over 4,000 counts: the variance lies within 5.5 standard errors of σ², which fails once in 10 million."""
-    noise = noisy(np.zeros(4_000, dtype=np.int64), 3.0, SeededNoise(1)) / ONE
+    noise = drawn(3.0) / ONE
     assert abs(noise.var() / 9.0 - 1.0) < 5.5 * math.sqrt(2.0 / 4_000)
-    half = noisy(np.zeros(4_000, dtype=np.int64), 1.5, SeededNoise(1)) / ONE
+    half = drawn(1.5) / ONE
     assert abs(half.var() / 9.0 - 1.0) > 0.5  # planted: half the noise
 
 

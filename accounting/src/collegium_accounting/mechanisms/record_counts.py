@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium_accounting.limits import MAX_CANDIDATES, MAX_SUM_LENGTH
-from collegium_accounting.mechanisms.base import Noise, Stage
+from collegium_accounting.mechanisms.base import Stage
 from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
@@ -53,11 +53,6 @@ def counts_of(cells: IntArray, weights: IntArray, length: int) -> IntArray:
     counts = np.zeros(length, dtype=np.int64)
     np.add.at(counts, cells, weights[:, None])
     return counts
-
-
-def noisy(sums: IntArray, sigma: float, noise: Noise) -> IntArray:
-    """The released vector: ``sums`` in parts of a record, with noise of ``sigma`` records on each."""
-    return sums + np.rint(noise.gaussian(sigma * ONE, sums.shape)).astype(np.int64)
 
 
 @dataclass(frozen=True)
