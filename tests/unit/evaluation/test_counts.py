@@ -140,7 +140,7 @@ def test_the_charge_is_one_gaussian_of_the_stated_sensitivity_for_every_unit() -
         assert plain.noise_votes == pytest.approx(20.0 / math.sqrt(parts * candidates))
 
 
-def drawn(sigma: float) -> IntArray:
+def noise_of(sigma: float) -> IntArray:
     """What the coordinator adds to 4,000 counts, in parts of a record."""
     (stage,) = RecordCounts(sigma, 1, 4_000).stages
     return CoordinatorNoise(seed=1).vector(stage, np.zeros(4_000, dtype=np.int64), "test")
@@ -148,9 +148,9 @@ def drawn(sigma: float) -> IntArray:
 
 def test_the_noise_is_what_is_charged() -> None:
     """Over 4,000 counts: the variance lies within 5.5 standard errors of σ², which fails once in 10 million."""
-    noise = drawn(3.0) / ONE
+    noise = noise_of(3.0) / ONE
     assert abs(noise.var() / 9.0 - 1.0) < 5.5 * math.sqrt(2.0 / 4_000)
-    half = drawn(1.5) / ONE
+    half = noise_of(1.5) / ONE
     assert abs(half.var() / 9.0 - 1.0) > 0.5  # planted: half the noise
 
 
