@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -11,15 +12,22 @@ from collegium.clock import utc_now
 from collegium.privacy.ledger.chain import Head, sign
 from collegium.privacy.ledger.entry import Block, Charge, Content, Release, Settings, Terms, encode
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.store import EntryStore
-from collegium_accounting.game.laws import VectorLaw
+from collegium_accounting.mechanisms import COORDINATOR, create
 
 DELTA, NAME = 1e-5, "scale"
 
 
+SUMS = create("class-sums", sigma=10_000.0, classes=2)
+"""Noise so large that a million charges stay within the budget."""
+STEP = Step.of(SUMS, SUMS.summed(COORDINATOR)[0], {"record": SUMS.unit()})
+
+
 def terms_of(entries: int) -> Terms:
-    """Terms that a million charges stay within."""
-    return Terms(epsilon_budget=4.0, blocks={"label": Block({"record": VectorLaw(1e-4)}, entries)})
+    """Terms under which so many entries are charged."""
+    about: dict[str, Any] = {"mechanism": {"name": SUMS.name, **SUMS.parameters()}, "adjacency": "add-remove"}
+    return Terms(epsilon_budget=4.0, blocks={"label": Block(STEP.laws, entries, step=STEP)}, **about)
 
 
 def filled_ledger(path: Path, entries: int, owner: Ed25519PrivateKey) -> None:
