@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -14,20 +13,18 @@ from collegium.privacy.ledger.entry import Block, Charge, Content, Release, Sett
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.store import EntryStore
-from collegium_accounting.mechanisms import COORDINATOR, create
+from collegium_accounting.mechanisms import AddedBy
+from collegium_accounting.mechanisms.gnmax import GNMax
 
 DELTA, NAME = 1e-5, "scale"
 
 
-SUMS = create("class-sums", sigma=10_000.0, classes=2)
-"""Noise so large that a million charges stay within the budget."""
-STEP = Step.of(SUMS, SUMS.summed(COORDINATOR)[0], {"record": SUMS.unit()})
-
-
 def terms_of(entries: int) -> Terms:
-    """Terms under which so many entries are charged."""
-    about: dict[str, Any] = {"mechanism": {"name": SUMS.name, **SUMS.parameters()}, "adjacency": "add-remove"}
-    return Terms(epsilon_budget=4.0, blocks={"label": Block(STEP.laws, entries, step=STEP)}, **about)
+    """Terms that a million charges stay within."""
+    mechanism = GNMax(sigma=1e4)
+    (stage,), unit = mechanism.summed(AddedBy(1)), mechanism.unit()
+    step = Step.of(mechanism, stage, {"record": unit})
+    return Terms(epsilon_budget=4.0, blocks={"label": Block({"record": stage.law(unit)}, entries, step=step)})
 
 
 def filled_ledger(path: Path, entries: int, owner: Ed25519PrivateKey) -> None:
