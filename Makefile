@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Python keeps what it compiles, or each of the hundred processes that the tests start would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo check test style types fast-tests processors busy dist audit stubs clean
+.PHONY: docs demo check test style types fast-tests processors busy coverage dist audit stubs clean
 
 .venv/installed: pyproject.toml accounting/pyproject.toml reproduction/pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -46,6 +46,11 @@ processors: .venv/installed
 busy: .venv/installed
 	@for loop in 1 2; do sh -c 'while :; do :; done' & loops="$$loops $$!"; done; \
 		trap "kill $$loops" EXIT; trap 'exit 130' INT TERM; $(MAKE) --no-print-directory fast-tests
+
+# Which lines no test runs; takes about twice as long as `make test`.
+coverage: .venv/installed
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2; $(BIN)/coverage combine --quiet; $(BIN)/coverage report
 
 # The documentation as a site, in site/; a broken link or reference is an error.
 docs: .venv/installed

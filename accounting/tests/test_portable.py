@@ -22,7 +22,7 @@ from scipy.special import ndtr
 from collegium_accounting import elementary
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.game.curves import Sampling, cell_curves
-from collegium_accounting.game.front import Front
+from collegium_accounting.game.front import Front, in_single_precision
 from collegium_accounting.game.gaussian import gaussian_epsilons, gaussian_mechanism_profile
 from collegium_accounting.game.laws import VectorLaw, discrete_vector
 from collegium_accounting.game.lines import discrete_line
@@ -132,6 +132,17 @@ def test_elementary_functions_are_right_to_a_few_units_of_the_last_place(functio
     for x, value in zip(points.tolist(), call(points).tolist(), strict=True):
         exact = _reference(function, x)
         assert abs(Decimal(value) - exact) <= abs(exact) * Decimal(2.0**-51)
+
+
+@pytest.mark.parametrize("terms", [1, 600, 13_063, 200_000])
+def test_the_reserve_of_a_sum_in_single_precision_grows_with_its_terms(terms: int) -> None:
+    """Added one after the other, small terms vanish beside a large one: the worst order that a library may choose."""
+    products = np.ones(terms, np.float32)
+    products[0] = 2.0**24
+    inexact, exact = float(np.cumsum(products)[-1]), float(products.astype(np.float64).sum())
+    assert exact * (1.0 - in_single_precision(terms)) <= inexact
+    if terms > 600:
+        assert inexact < exact * (1.0 - 600 * 2.0**-24), "a reserve for 600 terms would be too small"
 
 
 def test_elementary_functions_at_their_ends() -> None:

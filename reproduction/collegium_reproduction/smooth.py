@@ -22,7 +22,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 
@@ -149,7 +149,14 @@ class SmoothRelease:
 
 
 def publishable_epsilon(
-    mechanism: Mechanism, counts: IntArray, order: float, delta: float, conversion: Conversion, unit: Unit
+    mechanism: Mechanism,
+    counts: IntArray,
+    order: float,
+    delta: float,
+    conversion: Conversion,
+    unit: Unit,
+    *,
+    queries_chosen: Literal["beforehand", "by-labels"] | None,
 ) -> float:
     """A data-dependent ε with noise by smooth sensitivity, its own cost and its failure probability included.
 
@@ -167,12 +174,27 @@ def publishable_epsilon(
         From Rényi to (ε, δ).
     unit : Unit
         Whose data are protected: one vote that moves, which is what the smooth sensitivity is proven for.
+    queries_chosen : str or None
+        ``beforehand``, or ``by-labels`` where labels that were released decided on later queries. The costs of the
+        queries that came to be asked then bound nothing: with other labels others had been asked, at other costs.
 
     Raises
     ------
+    ConfigurationError
+        Unless it is said how queries were chosen, or for an order that is none.
     UnsupportedAccounting
-        For another unit, and for a mechanism without an envelope of its cost over the gap.
+        Where labels chose queries, for another unit, and for a mechanism without an envelope of its cost over the gap.
     """
+    if queries_chosen is None:
+        raise ConfigurationError(
+            "say how the queries were chosen: --queries-chosen beforehand where no released label decided on one, else "
+            "publish the data-independent ε"
+        )
+    if queries_chosen != "beforehand":
+        raise UnsupportedAccounting(
+            "no data-dependent ε holds where labels chose the queries: the costs of those that were asked bound "
+            "nothing; publish the data-independent ε"
+        )
     if order <= 1.0:
         raise ConfigurationError(f"--publish takes a Rényi order above 1, such as 6; got {order:g}")
     if unit != Unit():

@@ -244,7 +244,7 @@ def test_an_older_ledger_is_refused_until_the_right_one_is_shown(consortium: Con
     assert consortium.refused(votes(POOL, consortium.fresh())) == all_refuse("refused-ledger")
     assert consortium.spent() == before
     again = liar.ask({name: ShowLedger(head, ()) for name, head in kept.items()})
-    assert again == {name: LedgerHead(head) for name, head in kept.items()}
+    assert {name: reply.head for name, reply in again.items() if isinstance(reply, LedgerHead)} == kept
     assert consortium.honest_sum() == NAMES
 
 

@@ -49,6 +49,7 @@ class Clinics:
     def __init__(self, folder: Path) -> None:
         self.folder, self.votes, self.pools = folder, Counter[bytes](), PoolStore(None)
         self.keys = {name: Ed25519PrivateKey.generate() for name in NAMES}
+        self.operator = Ed25519PrivateKey.generate()
         for name in NAMES:
             (folder / name).mkdir()
 
@@ -103,7 +104,7 @@ class Clinics:
         done = run.CoordinatorRun(
             validate_config(values | asked, RunConfig, "test"),
             run.Reach(parties, roster=NAMES, signing_keys=self.roster),
-            run.Storage(self.folder / study, ledger=self.folder / "ledger.sqlite", study=study),
+            run.Storage(self.folder / study, self.folder / "ledger.sqlite", signer=self.operator, study=study),
             public=PublicData(Examples(cg.encode(X[:40], TASK))),
             watch=run.Watch(should_stop=stop),
         ).label()

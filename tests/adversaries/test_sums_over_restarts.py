@@ -62,10 +62,8 @@ class Consortium:
         self.running = self.sum_of(self.request)
 
     def votes(self, mode: str, round_id: str = "round-1") -> Ask:
-        terms = Terms("gnmax", {"sigma": 40.0}, sum_mode=mode)
-        if mode == "masked+noised":
-            honest = PLAN.honest_survivors
-            terms = Terms("gnmax", {"sigma": 40.0}, sum_mode=mode, stage="release", honest_survivors=honest)
+        stage, honest = ("release", PLAN.honest_survivors) if mode == "masked+noised" else ("", 0)
+        terms = Terms("gnmax", {"sigma": 40.0}, "replace", mode, stage, honest)
         return Ask(round_id, CastVotes(terms, "ledger", LINEAR, self.inputs, 2))
 
     def sum_of(self, request: Ask) -> CoordinatorSum:

@@ -15,7 +15,7 @@ from scipy.stats import chi2
 from collegium_accounting.analysis.audit import audit, clopper_pearson
 from collegium_accounting.divergences.grids import NoiseLaw, tables
 from collegium_accounting.divergences.laws import levels_of, win_log_probabilities
-from collegium_accounting.mechanisms import SeededNoise, SystemNoise, create, gnmax
+from collegium_accounting.mechanisms import SeededNoise, SystemNoise, create, labels
 
 FAILURE = 1e-6
 
@@ -155,7 +155,7 @@ def test_an_attack_refutes_noise_that_is_used_again_in_the_next_round():
 
 def test_an_attack_refutes_ties_for_the_highest_class(monkeypatch):
     """Nobody learns more from that rule, but it is not the one that is accounted for."""
-    monkeypatch.setattr(gnmax, "winners", lambda noisy: noisy.shape[1] - 1 - noisy[:, ::-1].argmax(axis=1))
+    monkeypatch.setattr(labels, "winners", lambda noisy: noisy.shape[1] - 1 - noisy[:, ::-1].argmax(axis=1))
     found = attacked("gnmax", {"sigma": 40.0})
     assert found.epsilon_lower_bound <= found.epsilon_stated and not found.follows_its_law
 

@@ -16,7 +16,8 @@ from collegium.coordinator.noise import CoordinatorNoise
 from collegium.coordinator.release import Releases
 from collegium.coordinator.statement import Statement
 from collegium.privacy.ledger.ledger import Ledger
-from collegium_accounting.mechanisms import IntArray, Mechanism, Unit
+from collegium.protocol.kinds.teacher_votes import CastVotes
+from collegium_accounting.mechanisms import COORDINATOR, IntArray, Mechanism, Unit
 
 Counts = Callable[[Sequence[str]], IntArray]
 """The counts ``[queries, classes]`` of some queries, by their keys."""
@@ -50,7 +51,7 @@ class LabelsAtHand:
         self.statement, self._table = Statement(ledger, mechanism, unit, **stated), _Table(ledger.path.parent)
         setup: Any = SimpleNamespace(
             mechanism=mechanism,
-            vote_sum=SimpleNamespace(mode="clear"),
+            vote_sum=SimpleNamespace(mode="clear", added=COORDINATOR),
             storage=SimpleNamespace(study=None),
             config=SimpleNamespace(task=SimpleNamespace(classes="ab")),
         )
@@ -62,5 +63,7 @@ class LabelsAtHand:
         """Release labels for as many of ``queries`` as the budget allows; False where it stopped that."""
         rows = {query: row for row, query in enumerate(queries)}
         self._table.counts = counts if callable(counts) else lambda asked: counts[[rows[query] for query in asked]]
-        kind: Any = SimpleNamespace(ask=lambda *_: None, votes=None)
+        kind: Any = SimpleNamespace(
+            ask=lambda terms, *_: SimpleNamespace(terms=terms, whole_vector=False), votes=None, question=CastVotes
+        )
         return self.labels.ask(kind, {query: row for row, query in enumerate(queries)})

@@ -69,6 +69,10 @@ def account(
         float | None,
         typer.Option(min=1.0, help="Release a publishable data-dependent ε at this order, fixed before the votes."),
     ] = None,
+    queries_chosen: Annotated[
+        Literal["beforehand", "by-labels"] | None,
+        typer.Option(help="With --publish: whether any label that was released decided which query came later."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the ε of a plan (--queries) or of saved votes (--votes), by every analysis that applies."""
@@ -104,7 +108,9 @@ def account(
     published, by_loss = None, None
     if publish is not None and counts is not None:
         smooth = _reproduction("--publish", "smooth")
-        published = smooth.publishable_epsilon(described, counts, publish, delta, conversion, report.unit)
+        published = smooth.publishable_epsilon(
+            described, counts, publish, delta, conversion, report.unit, queries_chosen=queries_chosen
+        )
     if loss_distribution:
         losses = _reproduction("--loss-distribution", "loss_distributions")
         charges = planned_charges(described, report.unit, report.queries, answered, added)

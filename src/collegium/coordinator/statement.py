@@ -12,10 +12,10 @@ from itertools import combinations
 from collegium.errors import BudgetExceeded
 from collegium.limits import MAX_POOL_INPUTS
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.steps import Step, law_of
 from collegium_accounting.analysis.epsilons import Bound
-from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
+from collegium_accounting.game.laws import Law, VectorLaw, block_epsilon
 from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Mechanism, Stage, Unit
-from collegium_accounting.renyi import WIDE_ORDERS
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,19 @@ class Slot:
     purpose : what the ledger calls it.
     stage : says how it is noised.
     laws : what one release costs, by unit; empty where the run as a whole is charged.
+    step : from which everybody can compute the laws again.
     """
 
     purpose: str
     stage: Stage
     laws: Mapping[str, Law] = field(hash=False)
+    step: Step | None = None
+
+    @classmethod
+    def once(cls, purpose: str, mechanism: Mechanism, added: AddedBy, unit: str, protected: Unit) -> "Slot":
+        """The place of one release by a mechanism with a single step, for the named unit."""
+        (stage,) = mechanism.summed(added)
+        return cls(purpose, stage, {unit: stage.law(protected)}, Step.of(mechanism, stage, {unit: protected}))
 
 
 class Statement:
@@ -45,8 +53,8 @@ class Statement:
     queries : of the whole run; the ledger's terms make room for so many at a time.
     bound : whether to charge by the exact accountant, or what published accountants charge.
     classes : their number where it is known; two cost less.
-    beside : by purpose, the laws of vectors that are fixed with this run and released once each, at any time. All
-        count together with the labels, unless labels are vectors themselves: those add up in any case.
+    beside : vectors that are fixed with this run and released once each, at any time. All count together with the
+        labels, unless labels are vectors themselves: those add up in any case.
     study : which pays for itself where records near an input vote and a run is charged once.
     """
 
@@ -61,7 +69,7 @@ class Statement:
         queries: int = 1,
         bound: Bound = "exact",
         classes: int | None = None,
-        beside: Mapping[str, Law] = {},
+        beside: Sequence[Slot] = (),
         study: str | None = None,
     ) -> None:
         self._ledger, self._mechanism, self._queries = ledger, mechanism, queries
@@ -70,9 +78,12 @@ class Statement:
         whose = f" of {study}" if study and mechanism.charged_once and by_records else ""
         blocks = [stage.name + whose for stage in stages]
         units = {ledger.terms().unit: unit, **others}
-        laws: dict[str, dict[str, Law]] = {
+        laws: dict[str, Mapping[str, Law]] = {
             block: {name: law_of(stage, bound, one, classes) for name, one in units.items()}
             for block, stage in zip(blocks, stages, strict=True)
+        }
+        self._steps = {
+            block: Step.of(mechanism, stage, units, bound, classes) for block, stage in zip(blocks, stages, strict=True)
         }
         vectors = all(isinstance(law, VectorLaw) for held in laws.values() for law in held.values())
         self._for_the_run: tuple[str, int] | None = None
@@ -82,10 +93,12 @@ class Statement:
             blocks = [f"{name}, paid with the run" for name in blocks]
             laws |= {name: {} for name in blocks}
         self._laws = laws
-        beside = {} if vectors else beside
-        self._beside = self._charged_with({name: {ledger.terms().unit: law} for name, law in beside.items()})
+        self._beside = self._charged_with({} if vectors else {slot.purpose: slot.laws for slot in beside})
+        self._steps |= {slot.purpose: slot.step for slot in beside if slot.step is not None}
         self._laws = {**self._beside, **laws}
-        self.stages = [Slot(block, stage, laws[block]) for block, stage in zip(blocks, stages, strict=True)]
+        self.stages = [
+            Slot(block, stage, laws[block], self._steps.get(block)) for block, stage in zip(blocks, stages, strict=True)
+        ]
         """One slot for each stage of the labels, in their order."""
 
     @property
@@ -93,7 +106,7 @@ class Statement:
         """The slot of sums over all records, which are charged one by one, or of the run as a whole."""
         assert self._for_the_run is not None  # there are such sums
         purpose = self._for_the_run[0]
-        return Slot(purpose, self.stages[0].stage, self._laws[purpose])
+        return Slot(purpose, self.stages[0].stage, self._laws[purpose], self._steps[purpose])
 
     def pay(self, slot: Slot, names: Sequence[str], *, further: int = 0) -> int:
         """The charge of one release: one that a crash left without an outcome, or a new one.
@@ -124,7 +137,7 @@ class Statement:
             self._make_room(purpose, 1 + further)
         elif not self._fits_beside(purpose):
             again = f"{purpose} once more" if ledger.used(purpose) else purpose
-            return ledger.charge(again, names, slot.laws)
+            return ledger.charge(again, names, slot.laws, step=slot.step)
         return ledger.charge(purpose, names, expected=slot.laws)
 
     def unspent(self, slot: Slot, names: Sequence[str]) -> int | None:
@@ -190,7 +203,8 @@ class Statement:
 
     def _make_room(self, purpose: str, due: int) -> None:
         if not self._stated() or self._ledger.left(purpose) < due:
-            self._ledger.allow(self._laws, dict.fromkeys(self._laws, 0) | {purpose: due}, self._beside)
+            rounds = dict.fromkeys(self._laws, 0) | {purpose: due}
+            self._ledger.allow(self._laws, rounds, self._beside, steps=self._steps)
         if self._ledger.affordable(purpose, due) < due:
             raise BudgetExceeded(f"{due} more class sums do not fit the budget")
 
@@ -216,7 +230,7 @@ class Statement:
             del self._beside[name], self._laws[name]
         self._allow(self._queries)
 
-    def _charged_with(self, beside: Mapping[str, dict[str, Law]]) -> dict[str, dict[str, Law]]:
+    def _charged_with(self, beside: Mapping[str, Mapping[str, Law]]) -> dict[str, Mapping[str, Law]]:
         """Those of ``beside`` with which labels were charged before; all of them where none were.
 
         Another vector counts apart: with it the labels would count as others, chosen after those that are there.
@@ -247,9 +261,4 @@ class Statement:
         in_all = dict.fromkeys(stages, self._queries) | dict.fromkeys(self._beside, 1)
         in_all |= {} if self._for_the_run is None else dict([self._for_the_run])
         rounds = dict.fromkeys(self._laws, 0) | dict.fromkeys(stages, queries)
-        self._ledger.allow(self._laws, rounds, self._beside, in_all)
-
-
-def law_of(stage: Stage, bound: Bound, unit: Unit, classes: int | None = None) -> Law:
-    """What one query costs at ``stage`` by ``bound``."""
-    return stage.law(unit, classes) if bound == "exact" else RenyiLaw.of(stage.charge(WIDE_ORDERS, unit))
+        self._ledger.allow(self._laws, rounds, self._beside, in_all, self._steps)

@@ -4,19 +4,24 @@ Nothing here looks at more than one record: no mean, no range, no set of categor
 (DESIGN: a record may touch one teacher only), so adding a record never changes how another is encoded.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Mapping
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.errors import ColumnMissing, DataError
 from collegium_accounting.multilabel import numbers_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "<na>", "nat", "null", "none"})
 """How files write that a value is missing, in lower case."""
@@ -35,6 +40,8 @@ def text_of(value: object) -> str:
     Files differ in how they write one value (``3`` or ``3.0``), and whether a reader takes a column for
     integers may depend on another row. After this function neither matters.
     """
+    import pandas as pd
+
     if value is None or value is pd.NA or value is pd.NaT:
         return ""
     if isinstance(value, float | np.floating):
@@ -49,8 +56,10 @@ def text_of(value: object) -> str:
     return "0" if text == "-0" else text
 
 
-def texts_of(values: "pd.Series[Any]") -> NDArray[np.str_]:
+def texts_of(values: pd.Series[Any]) -> NDArray[np.str_]:
     """`text_of` of every value."""
+    import pandas as pd
+
     if values.dtype == object:  # mixed types, among which True equals 1
         return np.array([text_of(value) for value in values.array], dtype=np.str_)
     codes, distinct = pd.factorize(values)
@@ -165,6 +174,8 @@ def encode_matrix(
     matrix: NDArray[Any], inputs: TableInputs, *, origin: str, unknown: str = "missing"
 ) -> NDArray[np.float32]:
     """A matrix with one column per column of the task, or one that is encoded already, as `encode_table` has it."""
+    import pandas as pd
+
     if matrix.ndim != 2:
         raise DataError(f"{origin}: a table's x has two dimensions, not shape {list(matrix.shape)}")
     if matrix.shape[1] == len(inputs.columns):
@@ -197,7 +208,7 @@ def encode_vectors(vectors: ArrayLike, inputs: VectorInputs, *, origin: str) -> 
 
 
 def _encode_numbers(
-    values: "pd.Series[Any]", column: NumberColumn, part: NDArray[np.float32], origin: str, decimal: str
+    values: pd.Series[Any], column: NumberColumn, part: NDArray[np.float32], origin: str, decimal: str
 ) -> None:
     numbers, unread = read_numbers(values, decimal, dates=column.kind == "date")
     missing = np.isnan(numbers)
@@ -215,7 +226,7 @@ def _encode_numbers(
 
 
 def read_numbers(
-    values: "pd.Series[Any]", decimal: str = ".", *, dates: bool = False
+    values: pd.Series[Any], decimal: str = ".", *, dates: bool = False
 ) -> tuple[NDArray[np.float64], list[str]]:
     """The numbers that ``values`` write, or the days of the dates, and the texts that are neither.
 
@@ -224,6 +235,8 @@ def read_numbers(
     The numbers, shape ``[n]``, NaN where a value is missing or cannot be read; and each text that cannot be read, once
     for every row that holds it.
     """
+    import pandas as pd
+
     if pd.api.types.is_numeric_dtype(values.dtype) and not dates:
         return values.to_numpy(dtype=np.float64, na_value=np.nan), []
     texts, where = np.unique(texts_of(values), return_inverse=True)
@@ -258,9 +271,7 @@ def _days(text: str) -> float | None:
         return None
 
 
-def _encode_categories(
-    values: "pd.Series[Any]", column: CategoryColumn, part: NDArray[np.float32]
-) -> NDArray[np.bool_]:
+def _encode_categories(values: pd.Series[Any], column: CategoryColumn, part: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Fill ``part``; returns which values are no category and no mark of a missing value, shape ``[n]``."""
     places = {text_of(name): place for place, name in enumerate(column.categories)}
     texts, where = np.unique(texts_of(values), return_inverse=True)
@@ -270,7 +281,7 @@ def _encode_categories(
     return np.asarray((found == len(column.categories)) & ~missing)
 
 
-def _unknown_categories(values: "pd.Series[Any]", column: CategoryColumn, origin: str) -> DataError:
+def _unknown_categories(values: pd.Series[Any], column: CategoryColumn, origin: str) -> DataError:
     """The error for values that are none of the column's categories; it quotes some of them."""
     names = list(dict.fromkeys(texts_of(values).tolist()))
     shown = ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "")
@@ -280,7 +291,7 @@ def _unknown_categories(values: "pd.Series[Any]", column: CategoryColumn, origin
     )
 
 
-def _rows(values: "pd.Series[Any]") -> str:
+def _rows(values: pd.Series[Any]) -> str:
     """Where these values are, by the index of their frame, such as "lines 3, 8, …" of a CSV file."""
     shown = ", ".join(map(str, values.index[:5])) + (", …" if len(values) > 5 else "")
     return f"{values.index.name or 'rows'} {shown}"

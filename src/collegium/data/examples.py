@@ -1,17 +1,21 @@
 """Records as teachers and students take them, and the same from arrays that a program holds already."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from collegium.data.encoding import encode_images, encode_labels, encode_matrix, encode_table, encode_vectors, text_of
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +44,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.x)
 
-    def take(self, indices: NDArray[np.int64]) -> "Examples":
+    def take(self, indices: NDArray[np.int64]) -> Examples:
         """The records at ``indices``, in that order."""
         return Examples(
             self.x[indices],
@@ -162,6 +166,8 @@ def encode(inputs: ArrayLike | pd.DataFrame, task: Task, *, unknown: str = "miss
     DataError
         If the inputs do not fit the task.
     """
+    import pandas as pd
+
     if isinstance(inputs, pd.DataFrame) and isinstance(task.inputs, TableInputs):
         return encode_table(inputs, task.inputs, origin="the frame", unknown=unknown)
     raw = np.asarray(inputs)

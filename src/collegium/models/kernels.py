@@ -32,7 +32,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from collegium.data.task import Inputs
 from collegium.data.values import require
@@ -144,6 +143,8 @@ class KernelMap:
         device: str = "cpu",
     ) -> "KernelMap":
         """The map among these landmarks' features; the other parameters are the map's."""
+        from scipy.linalg import solve_triangular  # most commands use no map
+
         kernel = np.exp(distances_squared(landmarks, landmarks) / (-2.0 * bandwidth_squared))
         centre = np.rint(kernel.mean(axis=0) * KERNEL_ONE)
         kernel[np.diag_indices_from(kernel)] += ridge

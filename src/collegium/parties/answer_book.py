@@ -171,12 +171,20 @@ class AnswerBook:
         with self.changing():
             fresh = self._answered.new(asked, left_before)
             self._answered.take(asked, counts, fresh)
+            if asked.question.terms.sum_mode == SumMode.CLEAR:
+                self._answered.agree(asked)  # nothing is signed for it later
             self._pay(asked, len(fresh))
 
     def sign(self, asked: Answer, signed: bytes) -> None:
         """Bind an exact answer that left to the list that it is opened with; raises QueriesRefused for another one."""
         with self.changing():
             self._answered.sign(asked, signed)
+            self._answered.agree(asked)
+
+    def agreed(self) -> dict[str, int]:
+        """Of how many different rows this party agreed that they are released, by `Answer.agreement`."""
+        with self._using():
+            return self._answered.agreed()
 
     def _pay(self, asked: Answer, queries: int, *, check_only: bool = False) -> None:
         cost = asked.question.cost()
@@ -186,13 +194,12 @@ class AnswerBook:
             return
         if cost.per_party and self._policy.epsilon is not None and self._rho_as_one():
             raise CostRefused("policy: the party's own epsilon is kept for its votes as one among neighbours")
-        laws = asked.laws
-        paying = [(self._records, {"record": laws["record"]}), *([(self._party, laws)] if cost.per_party else [])]
-        if any(ledger.affordable(asked.purpose, queries, law) < queries for ledger, law in paying):
+        paying = (self._records, self._party) if cost.per_party else (self._records,)
+        if any(ledger.affordable(asked.purpose, queries, asked.laws) < queries for ledger in paying):
             raise CostRefused("policy: the answer would cost more than is left")
-        for ledger, law in paying if queries and not check_only else ():
+        for ledger in paying if queries and not check_only else ():
             try:
-                ledger.charge(asked.purpose, queries, law)
+                ledger.charge(asked.purpose, queries, asked.laws, step=asked.step)
             except BudgetExceeded as error:
                 raise CostRefused(f"policy: {error}") from error
 

@@ -28,6 +28,8 @@ TABLES = (
     "times INTEGER NOT NULL, PRIMARY KEY (subject, row)) STRICT, WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS bound (subject BLOB PRIMARY KEY, roster BLOB NOT NULL, signed BLOB) "
     "STRICT, WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS agreed (agreement TEXT NOT NULL, subject BLOB NOT NULL, "
+    "PRIMARY KEY (agreement, subject)) STRICT, WITHOUT ROWID",
 )
 
 _ONCE = "policy: another exact sum of an input left already: one is answered, with one list of "
@@ -118,6 +120,15 @@ class Answered:
             if roster != asked.roster or held not in (None, signed):
                 raise QueriesRefused(_ONCE + "parties that open it")
             self._database.execute("UPDATE bound SET signed = ? WHERE subject = ?", (signed, subject))
+
+    def agree(self, asked: Answer) -> None:
+        """Note that the party agreed to the release of an answer's rows; the same rows again are no further ones."""
+        rows = ((asked.agreement, subject) for subject in asked.keys)
+        self._database.executemany("INSERT OR IGNORE INTO agreed VALUES (?, ?)", rows)
+
+    def agreed(self) -> dict[str, int]:
+        """Rows that the party agreed to have released, by agreement."""
+        return dict(self._database.execute("SELECT agreement, COUNT(*) FROM agreed GROUP BY agreement").fetchall())
 
     def _exact(self, subject: bytes) -> tuple[bytes, bytes] | None:
         """The exact answer about an input that left: what it depended on, and its counts."""

@@ -1,9 +1,12 @@
 """What a question asks of this party, row by row, and what that costs: what its book is asked for."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from collegium.parties.policy import described
+from collegium.privacy.ledger.steps import Step
+from collegium.privacy.ledger.witness import agreement
 from collegium.protocol.question import Question, keys
 from collegium_accounting.game.laws import Law
 from collegium_accounting.mechanisms import Mechanism
@@ -56,9 +59,21 @@ class Answer:
         return f"{asked} ({parameters}; {terms.sum_mode}{honest}; {cost.unit.votes} votes)"
 
     @property
-    def laws(self) -> dict[str, Law]:
-        """What one row releases, for the unit of the ledger that pays and for a record."""
-        cost = self.question.cost()
-        laws: dict[str, Law] = {"record": self.question.answer_law(cost.record)}
-        laws["party" if cost.per_party else "record"] = self.question.answer_law(cost.unit)
-        return laws
+    def agreement(self) -> str:
+        """What the party signs that it agreed to; see `witness.agreement`."""
+        question = self.question
+        classes = None if question.whole_vector else question.shape[1]
+        step = Step.of(self.mechanism, question.stages()[0], {"voters": question.cost().unit})
+        return agreement(question.ledger_id, step, question.terms.sum_mode, classes)
+
+    @cached_property
+    def step(self) -> Step:
+        """What one row does, for the unit of the ledger that pays and for a record."""
+        cost, terms = self.question.cost(), self.question.terms
+        units = {"record": cost.record} | {"party" if cost.per_party else "record": cost.unit}
+        return replace(Step.of(self.mechanism, self.question.stages()[0], units, "whole counts"), stage=terms.stage)
+
+    @property
+    def laws(self) -> Mapping[str, Law]:
+        """What one row releases, by unit."""
+        return self.step.laws

@@ -25,7 +25,6 @@ from collegium.data.values import IDENTIFIER, SHA256, require
 from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation
 from collegium.extras import INSTALLED_BY
 from collegium_accounting.extras import Registry
-from collegium_accounting.game.laws import RenyiLaw, VectorLaw, together
 from collegium_accounting.mechanisms.base import Mechanism, Stage
 from collegium_accounting.mechanisms.parameters import fields_of
 from collegium_accounting.mechanisms.registry import from_numbers, numbers_of
@@ -247,18 +246,6 @@ class Question(ABC):
     def share(self) -> NoiseShare | None:
         """The noise that each party adds to the sum; None where the coordinator adds the noise."""
         return self.stages()[0].share
-
-    def answer_law(self, unit: Unit) -> VectorLaw | RenyiLaw:
-        """What one row costs those who gave it, in the worst case over votes: what a party charges itself.
-
-        That of the whole noisy counts, which a party computes at once.
-
-        Parameters
-        ----------
-        unit : all votes of the party that may appear or disappear, or one record.
-        """
-        covered = self.terms.described().unit(unit.votes, unit.adjacency)
-        return together(stage.law(covered) for stage in self.stages())
 
     @property
     def name(self) -> str:

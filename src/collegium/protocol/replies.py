@@ -49,14 +49,16 @@ class Fitted:
 class LedgerHead:
     """The last entry of the coordinator's ledger that the party was shown, as ``SEQ:HASH``; empty for none.
 
-    ``signature`` is the party's own, under `chain.followed`; empty in simulations.
+    ``signature`` is the party's own, under `witness.followed`; empty in simulations. ``agreed`` is what it agreed to.
     """
 
     head: str
     signature: bytes = b""
+    agreed: str = field(default="[]", repr=False)
 
     def __post_init__(self) -> None:
         require(len(self.head) <= 96 and len(self.signature) <= 64, "a ledger's head is short")
+        require(len(self.agreed) <= limits.MAX_JSON_BYTES, "what a party agreed to is a JSON text of limited length")
 
 
 @dataclass(frozen=True, eq=False)

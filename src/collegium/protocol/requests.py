@@ -1,5 +1,6 @@
 """The requests of the coordinator, as frozen values. Each is checked when it is made, as far as it can be alone."""
 
+import hashlib
 import math
 from dataclasses import dataclass, field
 
@@ -38,17 +39,21 @@ class ShowLedger:
     after : that entry as ``SEQ:HASH``; empty before the first.
     digests : SHA-256 of the line of each entry since then.
     settled : the set-ups of sums that were opened and whose results are kept: nobody needs their secrets any more.
+    terms : the lines of those that state terms, in their order.
     """
 
     after: str
     digests: tuple[bytes, ...] = field(repr=False)
     settled: tuple[bytes, ...] = field(default=(), repr=False)
+    terms: tuple[bytes, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         require(len(self.after) <= 96, "a ledger's head is short")
         require(len(self.digests) <= limits.MAX_LEDGER_DIGESTS, "a ledger is shown in parts")
         require(len(self.settled) <= limits.MAX_SETTLED_SUMS, "settled sums are told in parts")
         require(all(len(digest) == 32 for digest in (*self.digests, *self.settled)), "a digest has 32 bytes")
+        shown = {hashlib.sha256(line).digest() for line in self.terms}
+        require(shown <= set(self.digests), "terms that are shown are entries of the ledger")
 
 
 @dataclass(frozen=True)

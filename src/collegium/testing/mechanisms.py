@@ -130,6 +130,7 @@ def _check_description(mechanism: LabelMechanism) -> None:
     cls = type(mechanism)
     frozen = getattr(getattr(cls, "__dataclass_params__", None), "frozen", False)
     promise(dataclasses.is_dataclass(cls) and frozen, f"{cls.__qualname__} must be a frozen dataclass")
+    promise(isinstance(mechanism, LabelMechanism), f"{cls.__qualname__} must derive from LabelMechanism")
     for part in ("name", "source"):
         text = getattr(cls, part, "")
         promise(isinstance(text, str) and bool(text), f"{cls.__qualname__} has no {part}")

@@ -334,8 +334,11 @@ def test_audit_reports_a_lower_bound_below_the_stated_epsilon(collegium):
     assert shown["share_reached"] == pytest.approx(shown["epsilon_lower_bound"] / shown["epsilon_stated"], abs=1e-3)
 
 
+BEFOREHAND = ("--queries-chosen", "beforehand")
+
+
 def test_a_published_epsilon_includes_its_own_cost_and_never_undercuts_the_secret_one(collegium, votes):
-    arguments = ("account", "-m", "lnmax", "--gamma", 0.05, "--votes", votes, "--publish", 6, "--json")
+    arguments = ("account", "-m", "lnmax", "--gamma", 0.05, "--votes", votes, "--publish", 6, *BEFOREHAND, "--json")
     status, out, _ = collegium(*arguments)
     shown = json.loads(out)
     at_order_6 = exact_divergences(VOTES, NoiseLaw("discrete-laplace", 20.0), (6.0,)).sum(axis=0)
@@ -357,8 +360,18 @@ def test_a_published_epsilon_includes_its_own_cost_and_never_undercuts_the_secre
 )
 def test_what_cannot_be_published_is_refused(collegium, votes, given, says):
     with_votes = () if "--queries" in given else ("--votes", votes)
-    status, _, err = collegium("account", *given, *with_votes)
+    status, _, err = collegium("account", *given, *with_votes, *BEFOREHAND)
     assert status != 0 and says in err and len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "status", "says"),
+    [((), 2, "say how the queries were chosen"), (("--queries-chosen", "by-labels"), 7, "where labels chose")],
+)
+def test_nothing_from_votes_is_published_where_labels_chose_the_queries(collegium, votes, chosen, status, says):
+    given = ("account", "-m", "lnmax", "--gamma", 0.05, "--votes", votes, "--publish", 6, *chosen, "--json")
+    code, out, err = collegium(*given)
+    assert (code, out) == (status, "") and says in err and len(err.strip().splitlines()) == 1
 
 
 def test_an_account_without_privacy_says_why_it_has_no_loss_distribution(collegium):

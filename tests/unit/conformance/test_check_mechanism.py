@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from collegium_reproduction.interactive_gnmax import InteractiveGNMax
 
 from collegium.testing import check_mechanism
 from collegium.testing.mechanisms import Sums
@@ -22,7 +23,7 @@ OURS = {
     "lnmax": ({"gamma": 0.5}, {}),
     "gnmax": ({"sigma": 3.0}, {}),
     "confident-gnmax": ({"sigma1": 4.0, "sigma2": 3.0, "threshold": 14.0}, {}),
-    "interactive-gnmax": ({"sigma1": 4.0, "sigma2": 3.0, "threshold": 14.0}, {}),
+    InteractiveGNMax.name: ({"sigma1": 4.0, "sigma2": 3.0, "threshold": 14.0}, {}),
     "exponential": ({"gamma": 0.5}, {}),
     "ptr": ({"epsilon": 0.5, "delta": 1e-3}, {}),
     "nzc": ({"constant": 100.0, "gamma": 0.5, "accept_no_privacy": True}, {}),

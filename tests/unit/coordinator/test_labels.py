@@ -15,14 +15,16 @@ from support.labels_at_hand import LabelsAtHand
 
 from collegium.coordinator.kinds.labels import mark
 from collegium.coordinator.noise import CoordinatorNoise
-from collegium.coordinator.statement import Slot, law_of
+from collegium.coordinator.statement import Slot
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.steps import law_of
 from collegium.privacy.ledger.verifier import verify
 from collegium_accounting.game.laws import VectorLaw, block_epsilon
 from collegium_accounting.mechanisms import (
     ABSTAIN,
+    COORDINATOR,
     NEXT_STAGE,
     LabelMechanism,
     LabelStage,
@@ -179,8 +181,8 @@ def test_a_charge_by_the_law_of_another_run_that_came_between_is_refused(tmp_pat
 
 
 def counts_of(sigma: float, parts: int = 1) -> Slot:
-    stage = create("record-counts", sigma=sigma, parts=parts, cells=20).stages[0]
-    return Slot("evaluation", stage, {"record": stage.law(Unit())})
+    counts = create("record-counts", sigma=sigma, parts=parts, cells=20)
+    return Slot.once("evaluation", counts, COORDINATOR, "record", Unit())
 
 
 @pytest.mark.parametrize("same_mechanism", [True, False])
@@ -191,16 +193,17 @@ def test_what_is_paid_once_is_not_charged_by_the_law_of_another_run_either(
     """The second states its blocks, with a hundred times the noise, between the first one's look and its charge."""
 
     def begun(sigma: float) -> tuple[Ledger, LabelsAtHand]:
-        terms = Terms(epsilon_budget=30.0, mechanism={} if same_mechanism else {"sigma": sigma})
-        ledger = Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=terms, name="x")
-        mechanism, beside = create("gnmax", sigma=40.0), {}
+        mechanism, beside = create("gnmax", sigma=40.0), []
         if what == "counts beside the labels":
-            beside = {"evaluation": counts_of(sigma).laws["record"]}
+            beside = [counts_of(sigma)]
         elif what == "a run":
             mechanism = create("individual-knn", sigma=4 * sigma, participations=2)
         else:
             mechanism = create("class-sums", sigma=sigma, classes=3)
         draw, unit = CoordinatorNoise(1), mechanism.unit(1)
+        named = {} if same_mechanism else {"sigma": sigma}
+        terms = Terms(epsilon_budget=30.0, adjacency=unit.adjacency.value, mechanism=named)
+        ledger = Ledger.open(tmp_path / "ledger.sqlite", signer=None, delta=1e-5, terms=terms, name="x")
         return ledger, LabelsAtHand(ledger, mechanism, unit, draw, queries=4, classes=3, beside=beside)
 
     ledger, first = begun(2.0)
@@ -255,16 +258,16 @@ def test_studies_between_the_starts_of_a_run_raise_none_of_its_numbers(tmp_path:
 
 
 SLOTS = {"evaluation": counts_of(20.0, 3), "pool_check": replace(counts_of(20.0), purpose="pool_check")}
-BESIDE = {name: slot.laws["record"] for name, slot in SLOTS.items()}
 """Vectors that are fixed with the labels and released once each."""
 
 
 def start(path: Path, mechanism: Mechanism, beside: Sequence[str]) -> tuple[Ledger, LabelsAtHand]:
-    terms = Terms(epsilon_budget=30.0, mechanism={"name": mechanism.name, **mechanism.parameters()})
-    ledger = Ledger.open(path, signer=None, delta=1e-5, terms=terms, name="x")
-    laws = {name: BESIDE[name] for name in beside}
     unit, draw = mechanism.unit(1), CoordinatorNoise(1)
-    return ledger, LabelsAtHand(ledger, mechanism, unit, draw, queries=5, bound="classic", classes=3, beside=laws)
+    held = {"name": mechanism.name, **mechanism.parameters()}
+    terms = Terms(epsilon_budget=30.0, adjacency=unit.adjacency.value, mechanism=held)
+    ledger = Ledger.open(path, signer=None, delta=1e-5, terms=terms, name="x")
+    slots = [SLOTS[name] for name in beside]
+    return ledger, LabelsAtHand(ledger, mechanism, unit, draw, queries=5, bound="classic", classes=3, beside=slots)
 
 
 def labelled(work: LabelsAtHand, number: int) -> bool:
@@ -282,7 +285,7 @@ def test_a_vector_that_is_wanted_after_labels_counts_apart_and_the_labels_go_on(
         assert labelled(work, number)
         spent = ledger.epsilon()
         ledger.close()
-    apart = [block_epsilon({one: count}, 5e-6) for one, count in ((law, 15), (BESIDE["evaluation"], 1))]
+    apart = [block_epsilon({one: count}, 5e-6) for one, count in ((law, 15), (SLOTS["evaluation"].laws["record"], 1))]
     assert spent == pytest.approx(sum(apart))
     assert verify(tmp_path / "ledger.sqlite").bounds("record", "replace")[0] <= spent
 
@@ -303,7 +306,7 @@ def test_a_vector_that_was_paid_before_a_setting_was_edited_is_not_counted_again
         ledger.close()
     law = law_of(then.stages[0], "classic", then.unit(1))
     labels = block_epsilon({law: then.charged_queries(10)}, 5e-6)
-    assert spent == pytest.approx(labels + block_epsilon({BESIDE["evaluation"]: 1}, 5e-6))
+    assert spent == pytest.approx(labels + block_epsilon({SLOTS["evaluation"].laws["record"]: 1}, 5e-6))
 
 
 def test_a_vector_that_joins_one_which_was_paid_stops_no_label(tmp_path: Path) -> None:

@@ -57,6 +57,18 @@ def test_the_page_is_well_formed_and_loads_nothing(run: Run) -> None:
     assert "@import" not in text and "url(" not in text
 
 
+def test_the_page_says_what_neighbours_are_and_at_which_delta_epsilon_holds_where_labels_ended_the_run(
+    run: Run,
+) -> None:
+    record = run(seed=None)
+    assert record.privacy is not None and record.privacy.values == record.privacy.queries_charged == 20
+    text = render(record)
+    assert "replaced by others. Somebody whose records are at two institutions" in text
+    assert "If labels decided it, ε holds at 20 times this δ" in text
+    fixed = replace(record.privacy, values=1)
+    assert "times this δ" not in render(record.model_copy(update={"privacy": fixed}))
+
+
 def test_an_institution_that_was_never_asked_taught_nothing(run: Run) -> None:
     record = run()
     first, *others = record.parties

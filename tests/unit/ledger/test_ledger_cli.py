@@ -11,25 +11,35 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from unit.ledger.conftest import ONE
 
 from collegium.cli import main
 from collegium.coordinator.cli import ledger_cli
-from collegium.privacy.ledger.chain import Head, followed
+from collegium.privacy.ledger.chain import Head
 from collegium.privacy.ledger.entry import Block
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.spending import Spending
+from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.verifier import Verified, verify
-from collegium_accounting.game.laws import Law, block_epsilon
-from collegium_accounting.game.winner import RoundLaw
-from collegium_accounting.units import Adjacency
+from collegium.privacy.ledger.witness import Witness, followed
+from collegium_accounting.game.laws import block_epsilon
+from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Unit, create
 
 OpenLedger = Callable[..., Ledger]
 
 
+def block_of(added: AddedBy) -> Block:
+    """What a run with two classes states for a mechanism whose noise ``added`` says who adds."""
+    mechanism = create("gnmax", sigma=40.0)
+    step = Step.of(mechanism, mechanism.summed(added)[0], {"record": Unit()}, classes=2)
+    return Block(step.laws, step=step)
+
+
+VECTOR, WINNER = block_of(AddedBy(3)), block_of(COORDINATOR)
+
+
 @pytest.fixture
 def head(open_ledger: OpenLedger) -> Head:
-    with open_ledger() as ledger:
+    with open_ledger(blocks={"release": VECTOR}) as ledger:
         paid = ledger.charge("release", ["a", "b", "c"])
         ledger.release(paid, {"a": 1, "b": -1})
         return ledger.head()
@@ -59,7 +69,7 @@ def test_show_as_json_holds_every_charge_and_no_label(
     assert status == 0
     assert (terms["kind"], terms["unit"], terms["epsilon_budget"]) == ("terms", "record", 4.0)
     assert (charge["kind"], charge["queries"], charge["purpose"]) == ("charge", 3, "release")
-    assert charge["spent"]["epsilon"] == pytest.approx(block_epsilon({ONE: 3}, 1e-5))
+    assert charge["spent"]["epsilon"] == pytest.approx(block_epsilon({VECTOR.laws["record"]: 3}, 1e-5))
     assert (release["kind"], release["charge"], release["labels"], release["abstentions"]) == ("release", 2, 2, 1)
     assert release["hash"] == head.hash.hex()
 
@@ -116,13 +126,13 @@ def test_verify_accuses_no_party_that_signs_while_it_walks(
 ) -> None:
     """A run goes on during the walk: it charges a batch more, and a party signs the new head."""
     party = Ed25519PrivateKey.generate()
-    honest = ledger_cli._walked
-    with open_ledger() as ledger:
+    public, honest = party.public_key().public_bytes_raw(), ledger_cli._walked
+    with open_ledger(blocks={"release": VECTOR}) as ledger:
 
         def batch(key: str) -> None:
             ledger.charge("release", [key])
             head = str(ledger.head())
-            ledger.keep_witnesses({"alpha": (party.public_key().public_bytes_raw(), head, party.sign(followed(head)))})
+            ledger.keep_witnesses({"alpha": Witness(public, head, party.sign(followed(head, "[]")))})
 
         def walked(*given: Any) -> Verified:
             found = honest(*given)
@@ -135,14 +145,15 @@ def test_verify_accuses_no_party_that_signs_while_it_walks(
     assert (status, err) == (0, "") and "alpha to entry 2" in out
 
 
-WINNER = RoundLaw("discrete-gaussian", 40.0, Adjacency.REPLACE, 2)
-
-
-@pytest.mark.parametrize("law", [ONE, WINNER])
+@pytest.mark.parametrize("block", [VECTOR, WINNER])
 def test_verify_catches_a_ledger_that_counts_half_of_the_rounds(
-    path: Path, open_ledger: OpenLedger, law: Law, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    path: Path,
+    open_ledger: OpenLedger,
+    block: Block,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with open_ledger(epsilon_budget=None, blocks={"release": Block({"record": law})}) as ledger:
+    with open_ledger(epsilon_budget=None, blocks={"release": block}) as ledger:
         ledger.charge("release", 40)
     assert run(capsys, "verify", str(path))[0] == 0
     honest = Spending.take

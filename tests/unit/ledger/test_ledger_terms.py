@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from unit.ledger.conftest import ONE
 
-from collegium.errors import BudgetExceeded, ConfigurationError
+from collegium.errors import BudgetExceeded, ConfigurationError, LedgerCorrupt
+from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.entry import Block, Terms, law_as_json
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.verifier import Verified, verify
 from collegium_accounting.divergences.independent import theorem_2
 from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
 from collegium_accounting.game.winner import RoundLaw
+from collegium_accounting.mechanisms import AddedBy, create
 from collegium_accounting.renyi import WIDE_ORDERS
 from collegium_accounting.units import Adjacency, Unit
 
@@ -166,6 +170,26 @@ def test_studies_of_teachers_and_of_sums_add_up_for_a_record_added_or_removed(
     least, most = verify(path).bounds("record", "add-remove")
     assert 0.5 * both < least <= both < most < 2 * both
     assert verify(path).bounds("record", "replace")[1] == np.inf
+
+
+@pytest.mark.parametrize("name", ["gnmax", "of-a-package-that-is-not-here"])
+def test_a_report_computes_each_charge_again_and_so_needs_the_package_of_the_mechanism(
+    open_ledger: OpenLedger, name: str
+) -> None:
+    gnmax = create("gnmax", sigma=40.0)
+    honest = Step.of(gnmax, gnmax.summed(AddedBy(3))[0], {"record": Unit()})
+    terms = {"fixed_voters": True, "honest_survivors": 3, "source": "somebody 2031", "epsilon_budget": None}
+    blocks = {"release": Block(honest.laws, 9, step=replace(honest, mechanism=name))}
+    with open_ledger(mechanism={"name": name, "bound": "exact", "sigma": 40.0}, blocks=blocks, **terms) as ledger:
+        ledger.charge("release", ["one", "two"], expected=honest.laws)
+        if name != "gnmax":
+            with pytest.raises(LedgerCorrupt, match=r"cannot be computed.*install its package"):
+                ledger_report(ledger)
+            return
+        report = ledger_report(ledger)
+    assert report.epsilon == pytest.approx(block_epsilon({honest.laws["record"]: 2}, 1e-5))
+    assert (report.terms.source, report.queries_charged) == ("somebody 2031", 2)
+    assert report.units["record"].published is not None
 
 
 def test_votes_of_records_that_may_leave_say_nothing_of_a_record_added_or_removed(open_ledger: OpenLedger) -> None:

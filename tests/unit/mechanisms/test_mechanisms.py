@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from collegium_reproduction.interactive_gnmax import InteractiveGNMax
 from collegium_reproduction.propose_test_release import votes_to_change
 
 from collegium.errors import ConfigurationError, DataError, UnsupportedAccounting
@@ -172,7 +173,7 @@ def test_confident_mechanism_abstains_without_agreement():
 
 def test_interactive_mechanism_confirms_the_student_or_asks_the_teachers():
     """The second class is confirmed where it has the votes; the teachers decide all else."""
-    mechanism = create("interactive-gnmax", sigma1=1.0, sigma2=1.0, threshold=50.0)
+    mechanism = InteractiveGNMax(sigma1=1.0, sigma2=1.0, threshold=50.0)
     outcome = mechanism.stages[0].run(np.array([[100, 0], [0, 100]]), SystemNoise())
     assert outcome.tolist() == [0, NEXT_STAGE]
     votes = np.array([[200, 100], [100, 0], [0, 100], [0, 100]])

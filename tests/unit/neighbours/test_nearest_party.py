@@ -37,7 +37,7 @@ from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Counts, Failure
 from collegium.protocol.requests import Ask
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
-from collegium_accounting.game.laws import RenyiLaw
+from collegium_accounting.game.laws import RenyiLaw, together
 from collegium_accounting.renyi import WIDE_ORDERS
 
 DIGITS = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
@@ -47,7 +47,7 @@ PARAMETERS = {"k": 30.0, "classes": RECORDS, "threshold": 20.0, "sampling_rate":
 def question(clinic: Clinic, *, positions: tuple[int, ...] = (0, 1, 2), **changes: Any) -> CountNearest:
     parameters = PARAMETERS | changes.pop("parameters", {})
     terms = Terms(changes.pop("mechanism", "knn"), parameters, changes.pop("adjacency", "add-remove"),
-                  changes.pop("mode", "clear"), changes.pop("stage", "release"))  # fmt: skip
+                  changes.pop("mode", "clear"), changes.pop("stage", "release"), changes.pop("honest", 0))  # fmt: skip
     body = CountNearest(
         terms,
         "ledger",
@@ -140,7 +140,7 @@ def test_counts_stop_at_k() -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "says"),
     [
-        ({"mode": "masked+noised"}, "refused-mode", "of this mode"),
+        ({"mode": "masked+noised", "honest": 3}, "refused-mode", "of this mode"),
         ({"mechanism": "gnmax"}, "refused-mechanism", "does not agree"),
         ({"adjacency": "replace"}, "refused-mechanism", "does not agree"),
         ({"parameters": {"sigma2": 0.0}}, "refused-mechanism", "does not agree"),
@@ -180,7 +180,7 @@ def test_a_request_that_cannot_be_right_does_not_exist(wrong: dict[str, Any]) ->
 def test_the_partys_own_charge_is_the_sampled_gaussians(stage: str, l2: float) -> None:
     asked = question(Clinic(None), stage=stage)
     sigma = PARAMETERS["sigma1" if stage == "threshold" else "sigma2"]
-    ours = asked.answer_law(described(asked).unit())
+    ours = together(stage.law(described(asked).unit()) for stage in asked.stages())
     assert isinstance(ours, RenyiLaw)
     np.testing.assert_allclose(ours.values, sampled_gaussian_curve(l2, sigma, 0.4, WIDE_ORDERS).values, rtol=1e-12)
 

@@ -188,6 +188,17 @@ def test_a_check_tells_how_many_records_class_sums_need(
     )
 
 
+def test_a_check_says_what_epsilon_becomes_with_more_colluding_parties(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(config.with_name("pool.npz"), x=np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32))
+    config.write_text(BY_SUMS)
+    out = typed(capsys, "provision", config, "--check")[1]
+    assert re.search(
+        r"colluders    ε = 3 holds with 1 parties .*\n +with more, at worst, 2: ε = [\d.]+, noise of 1", out
+    )
+
+
 def test_a_check_of_a_study_names_the_policy_that_parties_of_an_earlier_study_need(
     config: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

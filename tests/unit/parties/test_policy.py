@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from collegium_reproduction.interactive_gnmax import InteractiveGNMax
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +26,7 @@ from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, Describe
 from collegium.protocol.roster import AnnouncedCounts, AnnouncedLimits, AnnouncedTerms
-from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
+from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon, together
 from collegium_accounting.mechanisms import AddedBy, Adjacency, RecordBudget, Unit, create
 from collegium_accounting.noise.distributed import NoiseShare, closeness_to_one_gaussian
 from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
@@ -122,7 +123,7 @@ def test_a_misspelt_policy_names_its_mistake(tmp_path: Path) -> None:
 
 def worst_law(request: CastVotes, teachers: int) -> Law:
     described(request)  # refuses what no party answers
-    return request.answer_law(Unit(teachers, Adjacency.ADD_REMOVE))
+    return together(stage.law(Unit(teachers, Adjacency.ADD_REMOVE)) for stage in request.stages())
 
 
 def worst_cost(request: CastVotes, order: float, teachers: int) -> float:
@@ -271,7 +272,7 @@ def test_its_own_epsilon_is_a_hard_stop(tmp_path: Path) -> None:
 
 def test_no_run_asks_with_a_rule_for_votes_that_are_at_hand() -> None:
     with pytest.raises(ModeRefused, match="interactive-gnmax is not answered in the mode"):
-        worst_cost(cast(mechanism="interactive-gnmax", sigma1=200, sigma2=100, threshold=5), 2.0, 4)
+        worst_cost(cast(mechanism=InteractiveGNMax.name, sigma1=200, sigma2=100, threshold=5), 2.0, 4)
 
 
 def test_the_partys_own_reckoning_includes_the_excess_of_summed_discrete_noise() -> None:

@@ -5,21 +5,28 @@ data sets are run with the same noise, which makes their hits differ less and le
 rates of a hit, ε ≥ log((p − δ)/q), and q/p = Pr[hit on both]/p + Pr[hit on the neighbour alone]/p. Where the mechanism
 states the law of its noise, p and q are known as well, and other rates refute that law: noise that is used again in
 the next round, for instance, or a wrong rule for ties.
+
+What is audited is what is released. Where records have budgets of their own, the one that differs takes part in as many
+rounds as its budget pays for, and no others are played. Of class sums and counts the whole noisy vector is released,
+which `attack_vectors` attacks.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from collegium_accounting.analysis.attack import Attack, pairs_of, plan_attack, seen
+from collegium_accounting.analysis.attack_vectors import VectorAttack, vector_attacks
 from collegium_accounting.analysis.epsilons import exact_epsilon, planned_charges
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
 from collegium_accounting.mechanisms.base import Mechanism, Noise
 from collegium_accounting.mechanisms.labels import LabelMechanism
+from collegium_accounting.mechanisms.whole_vector import VectorMechanism
 from collegium_accounting.units import IntArray
 
 _BATCH = 200_000
@@ -40,6 +47,8 @@ class Audit:
     expected_rate, expected_rate_on_neighbour : what they are by the stated noise; None where none is stated.
     epsilon_lower_bound : ε at ``delta`` is at least this, but for ``failure_probability``.
     epsilon_stated : what is certified for this number of classes; for more than two, for any number of them.
+    teachers, classes : of every histogram; 0 where whole vectors are released.
+    rounds : that were played.
     follows_its_law : False when the rates refute the stated noise at that probability.
     consistent : False when they refute the stated ε or the stated noise.
     """
@@ -106,22 +115,37 @@ def audit(
     UnsupportedAccounting
         Where counts alone do not show what its charge relies on.
     """
-    if mechanism.no_audit_because or not isinstance(mechanism, LabelMechanism):
+    if mechanism.no_audit_because:
         raise UnsupportedAccounting(f"{mechanism.name} cannot be audited on counts: {mechanism.no_audit_because}")
     if runs < 1000 or rounds < 1 or teachers < 2 or classes < 2 or not 0.0 < delta < 1.0:
         raise ConfigurationError(
             "an audit needs at least 1000 runs, 1 round, 2 teachers and 2 classes, and δ in (0, 1)"
         )
+    rounds = mechanism.charged_queries(rounds)
     stated = exact_epsilon(planned_charges(mechanism, mechanism.unit(), rounds), delta, classes).certified
-    attack = _best_attack(mechanism, teachers, classes, rounds, runs, delta, failure_probability, stated)
+
+    def score(attack: VectorAttack | HistogramAttack) -> float:
+        """The lower bound that is expected of so many runs."""
+        hits, others = round(runs * attack.rate), round(runs * attack.other_rate)
+        # Where the same noise misses both or hits both, a hit on the neighbour alone is rare.
+        return lower_bound(runs, hits, others, min(hits, others), delta, failure_probability)
+
+    attacks: Sequence[VectorAttack | HistogramAttack]
+    if isinstance(mechanism, VectorMechanism):
+        attacks, teachers, classes = vector_attacks(mechanism, rounds), 0, 0
+    elif isinstance(mechanism, LabelMechanism):
+        attacks = _planned(mechanism, teachers, classes, rounds, stated)
+    else:
+        raise UnsupportedAccounting(f"{mechanism.name} cannot be audited: it releases neither labels nor whole vectors")
+    attack = max(attacks, key=score)
     both = first = second = 0
     for start in range(0, runs, _BATCH):
-        hit, hit_other = _play(attack, mechanism, noise, rounds, min(_BATCH, runs - start))
+        hit, hit_other = attack.play(noise, min(_BATCH, runs - start))
         both += int((hit & hit_other).sum())
         first, second = first + int(hit.sum()), second + int(hit_other.sum())
         progress(min(start + _BATCH, runs))
     lower = lower_bound(runs, first, second, both, delta, failure_probability)
-    follows = not attack.pairs.known or all(
+    follows = not attack.known or all(
         low <= rate <= high
         for hits, rate in ((first, attack.rate), (second, attack.other_rate))
         for low, high in [clopper_pearson(hits, runs, failure_probability / 8.0)]
@@ -136,8 +160,8 @@ def audit(
         runs=runs,
         hits=first,
         hits_on_neighbour=second,
-        expected_rate=attack.rate if attack.pairs.known else None,
-        expected_rate_on_neighbour=attack.other_rate if attack.pairs.known else None,
+        expected_rate=attack.rate if attack.known else None,
+        expected_rate_on_neighbour=attack.other_rate if attack.known else None,
         delta=delta,
         failure_probability=failure_probability,
         epsilon_lower_bound=lower,
@@ -163,29 +187,15 @@ def lower_bound(runs: int, hits: int, others: int, both: int, delta: float, fail
     return max(0.0, math.log((1.0 - delta / rate) / ratio)) if rate > delta else 0.0
 
 
-def _best_attack(
-    mechanism: LabelMechanism,
-    teachers: int,
-    classes: int,
-    rounds: int,
-    runs: int,
-    delta: float,
-    failure: float,
-    stated: float,
-) -> Attack:
-    """The planned attack with the largest lower bound that is expected of so many runs."""
+def _planned(
+    mechanism: LabelMechanism, teachers: int, classes: int, rounds: int, stated: float
+) -> list["HistogramAttack"]:
     aim = stated if math.isfinite(stated) else _NO_STATED_EPSILON
-    found: tuple[float, Attack] | None = None
-    for pairs in pairs_of(mechanism, teachers, classes):
-        for share in _SHARES:
-            attack = plan_attack(pairs, rounds, share * aim)
-            hits, others = round(runs * attack.rate), round(runs * attack.other_rate)
-            # Where the same noise misses both or hits both, a hit on the neighbour alone is rare.
-            score = lower_bound(runs, hits, others, min(hits, others), delta, failure)
-            if found is None or score > found[0]:
-                found = score, attack
-    assert found is not None  # there is a set of pairs and a share
-    return found[1]
+    return [
+        HistogramAttack(mechanism, rounds, plan_attack(pairs, rounds, share * aim))
+        for pairs in pairs_of(mechanism, teachers, classes)
+        for share in _SHARES
+    ]
 
 
 class _SameNoise:
@@ -222,20 +232,40 @@ class _SameNoise:
         return self._drawn[-1][1]
 
 
-def _play(attack: Attack, mechanism: LabelMechanism, noise: Noise, rounds: int, runs: int) -> tuple[Any, Any]:
-    """Whether each of ``runs`` runs is a hit, with the one data set and with the other; two arrays of bool."""
-    pairs, last = attack.pairs, len(attack.hit) - 1
-    states = np.full((2, runs), attack.start)
-    for number in range(rounds):
-        chosen = attack.choice[number][states]
-        rows = np.flatnonzero((chosen >= 0).any(axis=0))
-        if not len(rows):
-            break
-        same = _SameNoise(noise)
-        for side, histograms in enumerate((pairs.first, pairs.second)):
-            same.rewind()
-            asked = chosen[side, rows]
-            found = seen(mechanism, same, histograms[np.maximum(asked, 0)])
-            moved = np.where(asked >= 0, attack.gain[asked, found], 0)
-            states[side, rows] = np.clip(states[side, rows] + moved, 0, last)
-    return tuple(attack.hit[states])
+@dataclass(frozen=True)
+class HistogramAttack:
+    """A planned attack on the labels of a mechanism."""
+
+    mechanism: LabelMechanism
+    rounds: int
+    plan: Attack
+
+    @property
+    def known(self) -> bool:
+        return self.plan.pairs.known
+
+    @property
+    def rate(self) -> float:
+        return self.plan.rate
+
+    @property
+    def other_rate(self) -> float:
+        return self.plan.other_rate
+
+    def play(self, noise: Noise, runs: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whether each of ``runs`` runs is a hit, with the one data set and with the other."""
+        plan, last = self.plan, len(self.plan.hit) - 1
+        states = np.full((2, runs), plan.start)
+        for number in range(self.rounds):
+            chosen = plan.choice[number][states]
+            rows = np.flatnonzero((chosen >= 0).any(axis=0))
+            if not len(rows):
+                break
+            same = _SameNoise(noise)
+            for side, histograms in enumerate((plan.pairs.first, plan.pairs.second)):
+                same.rewind()
+                asked = chosen[side, rows]
+                found = seen(self.mechanism, same, histograms[np.maximum(asked, 0)])
+                moved = np.where(asked >= 0, plan.gain[asked, found], 0)
+                states[side, rows] = np.clip(states[side, rows] + moved, 0, last)
+        return plan.hit[states[0]], plan.hit[states[1]]

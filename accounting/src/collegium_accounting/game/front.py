@@ -84,6 +84,15 @@ class _Batch:
         )
 
 
+def in_single_precision(terms: int) -> float:
+    """By what share a sum of so many products of positive numbers may be off, in whatever order it is computed.
+
+    Each of ``terms`` products and sums is right to 2^−24 of itself (Higham 2002, section 3.1); eight times that is
+    kept as a reserve, and ten terms for the operations that follow.
+    """
+    return (terms + 10) * 2.0**-21
+
+
 @dataclass(frozen=True)
 class _Part:
     """Some cells, with what their values are computed from: whole numbers, ``[corners + cells, inner]``."""
@@ -115,7 +124,7 @@ class _Part:
         nothing is searched: else tolerance, allowance and what is attained already, in units of the values.
         """
         corner, bound = self.values(whole, exact=False)
-        sure = 1.0 - (whole.shape[1] + 10) * 2.0**-21  # a sum of positive terms is right to 2^−24 per term
+        sure = 1.0 - in_single_precision(whole.shape[1])
         least, best = bound.max(axis=0) * sure, np.zeros(len(corner), dtype=bool)
         if slack is not None:
             tolerance, allowance, attained = slack

@@ -229,11 +229,14 @@ class Mechanism(ABC):
         )
 
     def charged_queries(self, queries: int, added: AddedBy = COORDINATOR) -> int:
-        """How many queries one unit pays for when ``queries`` were asked."""
+        """How many queries one unit pays for when ``queries`` were asked, and the noise is ``added`` so."""
         return queries
 
     def record_budget(self, added: AddedBy = COORDINATOR) -> RecordBudget | None:
-        """What one record may spend, where the party keeps a budget for each record; None elsewhere."""
+        """What one record may spend, where the party keeps a budget for each record; None elsewhere.
+
+        ``added`` is who adds the noise.
+        """
         return None
 
     def other_figures(

@@ -12,7 +12,6 @@ class VectorMechanism(Mechanism):
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE, Adjacency.REPLACE)
     sum_modes: ClassVar[tuple[SumMode, ...]] = (SumMode.CLEAR, SumMode.MASKED_AND_NOISED)
     no_votes_because: ClassVar[str] = "what is released is one noisy vector and no votes: account without votes"
-    no_audit_because: ClassVar[str] = "it releases one noisy vector and no labels"
 
     def party_unit(self, teachers: int, adjacency: Adjacency | None = None) -> Unit:
         """A party moves the sum by as much as a record does, where each sends one vector."""

@@ -15,14 +15,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.run_folder import ledger_of
 from collegium.errors import ConfigurationError, LedgerCorrupt
-from collegium.privacy.ledger.chain import Entry, Head, is_signed
+from collegium.privacy.ledger.chain import Entry, Head
 from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Terms, encode
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.stated_laws import check_terms
 from collegium.privacy.ledger.store import EntryStore
 from collegium.privacy.ledger.verifier import Verified
 from collegium.privacy.ledger.verifier import verify as verify_file
+from collegium.privacy.ledger.witness import check_witness
 from collegium.protocol.certificates import read_certificate, read_subject
 from collegium.whole_files import read_whole
 
@@ -95,17 +97,21 @@ def verify(
         witnesses = kept.witnesses()  # first: parties of a run sign entries that are made meanwhile
     found = _walked(_file(path), key, None if head is None else str(Head.parse(head)), chain)
     with Ledger.read(_file(path), signed=found.heads, chain=chain) as ledger:
+        for stated in ledger.terms_charged():
+            check_terms(stated)
         printed = {unit: ledger.epsilon(unit) for unit in ledger.units()}
+        entries, identity, elsewhere = list(ledger.entries()), ledger.identity(), dict[str, list[str]]()
     for party, witness in witnesses.items():
-        if not is_signed(witness) or witness[1] not in found.heads:
-            raise LedgerCorrupt(f"{party} did not sign this ledger's head {witness[1]}: another one took its place")
+        if not witness.holds or witness.head not in found.heads:
+            raise LedgerCorrupt(f"{party} did not sign this ledger's head {witness.head}: another one took its place")
+        elsewhere[party] = check_witness(party, witness, entries, identity)
     for unit, epsilon in printed.items():
         least, _ = found.bounds(*unit)
         if epsilon < least * (1.0 - 1e-9):
             raise LedgerCorrupt(f"the ledger counts ε = {epsilon:.6g}, its entries {least:.6g} or more: report this")
     if as_json:
         shown = _report_json(found, printed, key_checked=key is not None, head_checked=head is not None)
-        shown["followed_by"] = {party: [public.hex(), followed] for party, (public, followed, _) in witnesses.items()}
+        shown["followed_by"] = {party: [public.hex(), followed] for party, (public, followed, *_) in witnesses.items()}
         typer.echo(json.dumps(shown))
         return
     queries = sum(charged for _, charged in found.periods)
@@ -123,8 +129,11 @@ def verify(
         if charged:  # --json has the others too
             typer.echo(f"{charged} queries under: {_terms_text(terms)}")
     typer.echo(_signature_text(found, key_checked=key is not None))
-    told = ", ".join(f"{party} to entry {followed.partition(':')[0]}" for party, (_, followed, _) in witnesses.items())
+    told = ", ".join(f"{party} to entry {followed.partition(':')[0]}" for party, (_, followed, *_) in witnesses.items())
     typer.echo(f"followed, as they signed, by {told or 'no party'}; --json shows their keys")
+    for party, others in elsewhere.items():
+        if others:
+            typer.echo(f"{party} also agreed to releases under other ledgers, which begin with {', '.join(others)}")
     if head is None:
         typer.echo("entries cut off the end would not show: compare --head with the one in an earlier report")
     typer.echo(f"head {found.heads[-1]}")
@@ -147,10 +156,7 @@ def _walked(path: Path, key: bytes | None, head: str | None, chain: str) -> Veri
 
 def _file(path: Path) -> Path:
     """The ledger that a path stands for: the file itself, or for a folder of a run the one that its charges are in."""
-    if not path.is_dir():
-        return path
-    places = (path, path.parent, path.parent.parent)  # a run of a consortium lies in its folder, or in studies there
-    return next((found for place in places if (found := RunFolder(place).ledger).exists()), RunFolder(path).ledger)
+    return ledger_of(path) if path.is_dir() else path
 
 
 def _public_key(text: str) -> bytes:

@@ -24,7 +24,7 @@ from collegium.coordinator.selection.queries import content_of, study_of
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import BudgetExceeded, LabelConflict
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.question import WHOLE_MECHANISM, PoolRange, Terms
+from collegium.protocol.question import PoolRange, Terms
 from collegium_accounting.mechanisms import NEXT_STAGE, IntArray, LabelStage, Stage
 
 _PASSED = 0
@@ -184,14 +184,15 @@ class Labels:
         ``begun`` is their exact sum, where it waits to be opened.
         """
 
+        setup, per_stage = self._setup, kind.question.per_stage
+
         def question(names: Sequence[str], stage: Stage) -> RunQuestion:
-            setup = self._setup
             inputs = PoolRange(self._public.spec.sha256, tuple(queries[name] for name in names))
-            terms = terms_of(setup.mechanism, setup.vote_sum, stage, per_stage=kind.question.per_stage)
+            terms = terms_of(setup.mechanism, setup.vote_sum, stage, per_stage=per_stage)
             return RunQuestion(names, kind.ask(terms, inputs), setup.vote_sum, read=kind.votes)
 
-        put = question(asked, self._slots[0].stage)
-        if put.question.terms.stage == WHOLE_MECHANISM:
+        if not (per_stage or setup.vote_sum.added.parties):
+            put = question(asked, self._slots[0].stage)
             if begun is not None:
                 put = replace(put, names=begun.names, question=begun.question)
             result = self._releases.asking.total(put, parties, begun=begun)

@@ -21,7 +21,6 @@ from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.coordinator.statement import Slot
 from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
 from collegium.protocol.question import RecordsQuestion, Terms
-from collegium_accounting.game.laws import Law
 from collegium_accounting.mechanisms import Mechanism, Stage
 from collegium_accounting.mechanisms.record_counts import ONE
 from collegium_accounting.renyi import FloatArray
@@ -58,12 +57,11 @@ class RecordCounting(ABC):
         noted: CountsRecord | None = getattr(self._notes.record, self.part)
         return noted
 
-    def beside(self) -> dict[str, Law]:
-        """What these counts release once beside the labels, by purpose; empty where nothing is to be paid for them."""
+    def beside(self) -> list[Slot]:
+        """Where these counts are released once beside the labels; nowhere where nothing is to be paid for them."""
         if self._settings is None or (self.noted is not None and not self.noted.paid):
-            return {}
-        mechanism = self.mechanism(*self._parts_and_cells())
-        return {self.part: self._stage(mechanism).law(counted_unit(self._config))}
+            return []
+        return [self._slot(self.mechanism(*self._parts_and_cells()))[0]]
 
     def pay(self, releases: Releases) -> None:
         """Charge the counts, unless that was done; where the budget does not take them, note that.
@@ -106,8 +104,7 @@ class RecordCounting(ABC):
         """Where counts by ``mechanism`` are stated in the ledger, and what a charge for them is called there."""
         known, unit, study = mechanism.parameters(), self._config.budget.unit, self._setup.storage.study
         name = f"{self.part}|{study}|{unit}|{self.sum.mode}|{known['parts']}|{known['sigma']!r}"
-        stage = self._stage(mechanism)
-        return Slot(self.part, stage, {unit: stage.law(counted_unit(self._config))}), name
+        return Slot.once(self.part, mechanism, self.sum.added, unit, counted_unit(self._config)), name
 
     def _unspent(self, releases: Releases) -> bool:
         """Whether these counts are paid for and were not opened; without, there is no charge or they may be known."""

@@ -21,7 +21,7 @@ from collegium.errors import CannotServe, CollegiumError, PoolMismatch
 from collegium.limits import MAX_CHUNK_BYTES, MAX_LEDGER_DIGESTS, MAX_SETTLED_SUMS
 from collegium.privacy.ledger.chain import Head, following
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.ledger.store import Witness
+from collegium.privacy.ledger.witness import Witness
 from collegium.protocol.replies import Description, Failure, Fitted, LedgerHead, ReplyBody
 from collegium.protocol.requests import Describe, Fit, HoldPool, ShowLedger
 
@@ -248,7 +248,7 @@ class Readiness:
         """
         last = str(self._ledger.head())
         after = cache(self._after)  # equal for parties at the same entry, so that a request is encoded once
-        waiting, there = [party for party in parties if again or self._heads[party] != last], dict[str, bytes]()
+        waiting, there = [party for party in parties if again or self._heads[party] != last], dict[str, LedgerHead]()
         while waiting:
             steps = {party: after(self._heads[party]) for party in waiting}
             replies = self._parties.ask({party: step for party, (step, _) in steps.items()}, timeout_s=deadline_s)
@@ -257,26 +257,29 @@ class Readiness:
                 if isinstance(reply, LedgerHead) and reply.head == expected:
                     self._heads[party] = expected
                     if expected == last:
-                        there[party] = reply.signature
+                        there[party] = reply
                     continue
                 odd = Failure("protocol", "does not follow the ledger that it is shown")
                 failure = reply if isinstance(reply, Failure) else odd
                 self.statuses[party] = replace(self.statuses[party], outcome=outcome_of(failure))
                 waiting.remove(party)
             waiting = [party for party in waiting if self._heads[party] != last]
-        self._ledger.keep_witnesses({one: (key, last, there[one]) for one, key in self._keys.items() if one in there})
+        signed = {party: reply for party, reply in there.items() if party in self._keys}
+        self._ledger.keep_witnesses(
+            {party: Witness(self._keys[party], last, said.signature, said.agreed) for party, said in signed.items()}
+        )
         return set(there)
 
     def _after(self, head: str) -> tuple[ShowLedger, str]:
         """What a party at ``head`` is shown next, and where it is then; a head that is not ours it must refuse."""
         try:
             reached = Head.parse(head) if head else None
-            digests = self._ledger.digests_after(reached, MAX_LEDGER_DIGESTS)
+            digests, terms = self._ledger.shown_after(reached, MAX_LEDGER_DIGESTS)
         except CollegiumError:
             return ShowLedger(str(self._ledger.head()), (), self._newest()), ""
         for digest in digests:
             reached = following(reached, digest)
-        return ShowLedger(head, tuple(digests), self._newest()), str(reached)
+        return ShowLedger(head, tuple(digests), self._newest(), tuple(terms)), str(reached)
 
     def _newest(self) -> tuple[bytes, ...]:
         return tuple(self._settled[-MAX_SETTLED_SUMS:])
@@ -317,9 +320,9 @@ class Readiness:
         It has lost what it answered since. Records would vote once more than the ledger has paid for.
         """
         number = reply.ledger_head.partition(":")[0]
-        if witness is None or Head.parse(witness[1]).seq <= (int(number) if number.isdecimal() else -1):
+        if witness is None or Head.parse(witness.head).seq <= (int(number) if number.isdecimal() else -1):
             return ""
-        return _OLDER_COPY if witness[0] == self._keys.get(reply.party) else _ADDED_AGAIN if self._voted else ""
+        return _OLDER_COPY if witness.key == self._keys.get(reply.party) else _ADDED_AGAIN if self._voted else ""
 
     def _send_pool(self, going: list[str], limit_s: float, on_sent: OnAnswer | None) -> list[str]:
         states = send_pool(

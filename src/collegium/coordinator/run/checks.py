@@ -17,6 +17,7 @@ from collegium.coordinator.noise import noise_on_entries
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import OnReply, quorum_count
 from collegium.coordinator.run.announced import announced_terms
+from collegium.coordinator.run.colluders import Colluders, beyond_plan
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.counts_terms import counts_mechanism, counts_mode
 from collegium.coordinator.run.factories import configured_mechanism, sum_in, vote_sum_of
@@ -82,6 +83,7 @@ class Findings:
     measured : records (or parties) from which on the institutions' evaluation states an accuracy of 80 % to ± 5 points;
         None where there is none.
     graph : of the secure sum, who shares with how many and what it bears; None where votes are summed in the clear.
+    colluders : what ε becomes with more colluding parties than planned; empty where the coordinator adds the noise.
     policy : of a study, the lines of policy.toml that agree to it.
     """
 
@@ -96,6 +98,7 @@ class Findings:
     measured: int | None
     unit: str
     graph: GraphPlan | None
+    colluders: tuple[Colluders, ...]
     policy: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -126,6 +129,14 @@ class Findings:
             )
         if self.graph is not None:
             lines.append(f"secure sum   {self.graph}")
+        if self.colluders:
+            first, *others = self.colluders
+            more = "; ".join(f"{one.colluding}: ε = {one.epsilon:.3g}, noise of {one.noise_of} left" for one in others)
+            lines += [
+                f"colluders    ε = {first.epsilon:.3g} holds with {first.colluding} parties that collude with the "
+                f"coordinator, with the noise of {first.noise_of} honest ones",
+                f"             with more, at worst, {more}",
+            ]
         if self.policy:
             lines.append("policy       send these lines to the institutions: a policy.toml that lacks them refuses")
             lines += [f"    {line}" for line in self.policy]
@@ -179,6 +190,7 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
         measured=_measured(config) if config.run.evaluation is not None else None,
         unit=config.budget.unit,
         graph=_graph(config),
+        colluders=_colluders(config, affordable),
         policy=() if config.consortium.study is None else tuple(_policy_lines(config, public)),
         warnings=tuple(_warnings(config, public, forecasts, needed)),
     )
@@ -199,6 +211,16 @@ def _storage(config: ConsortiumConfig, folder: Path) -> Storage:
 def _graph(config: ConsortiumConfig) -> GraphPlan | None:
     summed = vote_sum_of(config.run, _Nobody(), dict.fromkeys(config.consortium.parties, b""))
     return summed.plan if isinstance(summed, MaskedSum) else None
+
+
+def _colluders(config: ConsortiumConfig, queries: int) -> tuple[Colluders, ...]:
+    summed, budget = vote_sum_of(config.run, _Nobody(), dict.fromkeys(config.consortium.parties, b"")), config.budget
+    if not isinstance(summed, MaskedSum) or not summed.added.parties or not queries:
+        return ()
+    mechanism, teachers = configured_mechanism(config.run), config.teachers
+    votes = 1 if teachers is None else teachers.per_party
+    unit = mechanism.unit() if budget.unit == "record" else mechanism.party_unit(votes)
+    return tuple(beyond_plan(mechanism, summed.plan, unit, budget.delta, queries))
 
 
 class _Nobody:

@@ -156,7 +156,7 @@ class OpenRun:
             queries=self._config.queries.count,
             classes=len(self._config.task.classes),
             bound=self._config.budget.bound,
-            beside={name: law for one in (self._evaluation, *self._counts) for name, law in one.beside().items()},
+            beside=[slot for one in (self._evaluation, *self._counts) for slot in one.beside()],
             study=self._setup.storage.study,
         )
 

@@ -69,6 +69,12 @@ class RunFolder:
         write_whole(self.labels_csv, text.getvalue())
 
 
+def ledger_of(folder: Path) -> Path:
+    """The file in which the charges of the run in ``folder`` are: there, or in the consortium's folder around it."""
+    places = (folder, folder.parent, folder.parent.parent)  # a run of a consortium lies there, or in studies there
+    return next((found for place in places if (found := RunFolder(place).ledger).exists()), RunFolder(folder).ledger)
+
+
 def read_labels(path: Path, columns: Sequence[str] = ONE_LABEL) -> list[tuple[int, int | None]]:
     """The rows of a labels.csv of these columns; StorageError when it cannot be read or holds something else."""
     try:

@@ -1,11 +1,11 @@
 """Read the records that a query finds in a database, through SQLAlchemy."""
 
+from __future__ import annotations
+
 import os
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pandas as pd
 
 from collegium.data.encoding import text_of
 from collegium.data.loading.sources import DataSource, Records
@@ -13,6 +13,7 @@ from collegium.errors import ConfigurationError, DataError
 from collegium.extras import optional_import
 
 if TYPE_CHECKING:
+    import pandas as pd
     from sqlalchemy import URL
 
 _FILES = ("sqlite", "duckdb")
@@ -63,7 +64,7 @@ def read_database(source: DataSource, root: Path | None) -> Records:
         raise DataError(f"cannot read {shown}: {_reason(error, url)}; nothing was kept, start again") from error
 
 
-def _url_of(source: DataSource, root: Path | None) -> "URL":
+def _url_of(source: DataSource, root: Path | None) -> URL:
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -96,10 +97,12 @@ def _frame(shown: str, names: list[str], parts: Any) -> pd.DataFrame:
     if twice:
         raise DataError(f"{shown}: the query has two columns {twice[0]!r}: name one of them otherwise")
     rows = sorted(tuple(text_of(value) for value in row) for part in parts for row in part)
+    import pandas as pd
+
     return pd.DataFrame(rows, columns=names, dtype=object)
 
 
-def _reason(error: Exception, url: "URL") -> str:
+def _reason(error: Exception, url: URL) -> str:
     """The first line of what the driver said, without the password."""
     said = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
     return said[0].replace(str(url.password), "***") if url.password else said[0]

@@ -1,5 +1,7 @@
 """Read the user's own files: ``.npz``, ``.csv``, ``.parquet`` and folders of images. No pickle is read."""
 
+from __future__ import annotations
+
 import bz2
 import gzip
 import lzma
@@ -13,10 +15,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.data.loading.dicom import is_dicom, patient_of, read_dicom
@@ -26,6 +27,10 @@ from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError
 from collegium.extras import optional_import
 from collegium.settings import toml_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 IMAGE_ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
@@ -84,6 +89,8 @@ def read_file(path: Path, source: DataSource, task: Task) -> Records:
 
 def read_table(path: Path, source: DataSource) -> pd.DataFrame:
     """The rows of a ``.csv`` or ``.parquet`` file, read as ``source`` says; DataError if it cannot be read."""
+    import pandas as pd
+
     match _ending(path):
         case ".csv":
             frame = read_csv(path, separator=source.separator, encoding=source.encoding)
@@ -154,6 +161,8 @@ def read_csv(path: Path, *, separator: str = ",", encoding: str = "utf-8", **opt
     DataError
         If the file cannot be read. The text names the setting that would help, where one would.
     """
+    import pandas as pd
+
     settings: dict[str, Any] = {"index_col": False, "encoding": encoding}
     settings |= options if "sep" in options else options | {"sep": separator}
     try:
@@ -180,6 +189,8 @@ def read_csv(path: Path, *, separator: str = ",", encoding: str = "utf-8", **opt
 
 def _plainly(error: Exception, encoding: str = "") -> str:
     """What is wrong with a file, in our own words, whatever library found it."""
+    import pandas as pd
+
     text = str(error)
     if longer := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", text):
         expected, line, found = longer.groups()
@@ -250,6 +261,8 @@ def _only_one_split(path: Path, split: str) -> None:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
     with optional_import(f"reading {path.name}"):
         import pyarrow  # noqa: F401
     try:
@@ -263,6 +276,8 @@ def parquet_batches(path: Path) -> Iterator[pd.DataFrame]:
 
     Raises DataError if the file cannot be read.
     """
+    import pandas as pd
+
     with optional_import(f"reading {path.name}"):
         import pyarrow
         from pyarrow.parquet import ParquetFile
@@ -285,6 +300,8 @@ def is_large_table(path: Path) -> bool:
 
 
 def _read_npz(path: Path, split: str, task: Task) -> Records:
+    import pandas as pd
+
     arrays = open_npz(path)
     parts = {"train": ("_train",), "test": ("_test",), "all": ("_train", "_test")}[split]
     if "x" in arrays:
@@ -328,6 +345,8 @@ def _columns_of_classes(path: Path, labels: list[NDArray[Any]], rows: int, task:
 
 
 def _read_image_folder(path: Path, task: Task) -> Records:
+    import pandas as pd
+
     if not isinstance(task.inputs, ImageInputs):
         raise DataError(f"{path} is a folder, which holds images, but the task is a table")
     files = image_files(path)

@@ -3,6 +3,8 @@
 A name stands for a set that scikit-learn brings (its task is ``tasks/NAME.toml``) or for one of an installed package.
 """
 
+from __future__ import annotations
+
 import hashlib
 import itertools
 import json
@@ -14,10 +16,9 @@ from importlib import resources
 from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from collegium.data.encoding import (
@@ -38,6 +39,9 @@ from collegium.data.loading.sources import ENTRY_POINT_GROUP, NAMED_SETS, DataSo
 from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.extras import load_plugin
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class NamedSource(Protocol):
@@ -86,6 +90,7 @@ def without_test_split(name: str, split: str) -> None:
 
 def _read_digits(split: str, root: Path | None) -> Records:
     """scikit-learn's 1,797 digits of 8×8 pixels, their values 0 to 16 scaled to 0 to 255."""
+    import pandas as pd
     from sklearn.datasets import load_digits
 
     without_test_split("digits", split)
@@ -96,6 +101,7 @@ def _read_digits(split: str, root: Path | None) -> Records:
 
 def _read_table(name: str, split: str, root: Path | None) -> Records:
     """One of scikit-learn's tables: 569 breast cancers (Wisconsin, diagnostic), 150 irises, 178 wines."""
+    import pandas as pd
     from sklearn import datasets
 
     without_test_split(name, split)
@@ -298,7 +304,7 @@ def _renamed(records: Records, frame: pd.DataFrame, source: DataSource) -> pd.Da
     return renamed.assign(**{name: respelt(renamed[name], meant) for name, meant in source.values.items()})
 
 
-def respelt(values: "pd.Series[Any]", meant: Mapping[str, str]) -> NDArray[np.str_]:
+def respelt(values: pd.Series[Any], meant: Mapping[str, str]) -> NDArray[np.str_]:
     """The values as texts, each replaced by what ``meant`` says that this spelling stands for."""
     spelled = {text_of(spelling): text for spelling, text in meant.items()}
     return np.array([spelled.get(text, text) for text in texts_of(values).tolist()], dtype=np.str_)

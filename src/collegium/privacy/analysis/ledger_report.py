@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.stated_laws import check_terms
 from collegium_accounting.analysis.epsilons import Epsilons, ExactEpsilon, StageCharge, all_epsilons
 from collegium_accounting.mechanisms import AddedBy, Adjacency, Stage, Unit, create, known_names
 
@@ -29,6 +30,9 @@ class LedgerReport:
         δ of every ε here.
     adaptive : bool
         Whether answers decide how much is used of several blocks: every ε is then that of the rounds that were stated.
+    values : int or None
+        How many values ε could have had, had answers stopped the rounds elsewhere: it holds at so many times δ then.
+        None where that is not bounded.
     units : mapping
         Every ε for each unit (``record``, ``party``) that charges are stated for.
     queries_charged : int
@@ -51,6 +55,7 @@ class LedgerReport:
     adjacency: tuple[str, ...]
     from_utc: str | None
     until_utc: str | None
+    values: int | None = None
 
     @property
     def epsilon(self) -> float:
@@ -59,7 +64,12 @@ class LedgerReport:
 
 
 def charged_epsilons(ledger: Ledger) -> dict[str, float]:
-    """ε of everything charged, for each unit that charges are stated for."""
+    """ε of everything charged, for each unit that charges are stated for.
+
+    Raises LedgerCorrupt where an entry states less than its mechanism costs, or costs of no mechanism that is known.
+    """
+    for terms in ledger.terms_charged():
+        check_terms(terms)
     return {unit[0]: ledger.epsilon(unit) for unit in ledger.units()}
 
 
@@ -88,6 +98,7 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
         adjacency=tuple(sorted({entry.terms.adjacency for entry in entries})),
         from_utc=entries[0].time_utc if entries else None,
         until_utc=entries[-1].time_utc if entries else None,
+        values=ledger.values,
     )
 
 

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from collegium.errors import CollegiumError, ConfigurationError, LedgerCorrupt
 from collegium.privacy.ledger.entry import Charge, Content, ProtectedUnit, Release, Settings, Terms, decode
 from collegium.privacy.ledger.spending import Spending
+from collegium.privacy.ledger.stated_laws import check_terms
 
 _HASH_PURPOSE = b"collegium ledger entry v1\0"
 _SIGNATURE_PURPOSE = b"collegium ledger signature v1\0"
@@ -77,21 +78,6 @@ def sign(previous: Head | None, body: bytes, signer: Ed25519PrivateKey | None) -
     """The entry that follows ``previous`` and says ``body``."""
     head = following(previous, hashlib.sha256(body).digest())
     return Row(head.seq, body, head.hash, b"" if signer is None else signer.sign(_SIGNATURE_PURPOSE + head.hash))
-
-
-def followed(head: str) -> bytes:
-    """What a party signs that was shown the chain up to ``head``."""
-    return b"collegium ledger followed v1\0" + head.encode()
-
-
-def is_signed(witness: tuple[bytes, str, bytes]) -> bool:
-    """Whether the holder of a key signed that it followed a head: key, head and signature."""
-    key, head, signature = witness
-    try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, followed(head))
-    except (InvalidSignature, ValueError):
-        return False
-    return True
 
 
 def following(previous: Head | None, body_sha256: bytes) -> Head:
@@ -214,6 +200,7 @@ class Chain:
     def _take_terms(self, terms: Terms) -> None:
         if self.queries_charged and terms.seeded != self.terms.seeded:
             raise LedgerCorrupt("it mixes noise from a seed with noise from the system's randomness")
+        check_terms(terms, all_known=False)
         self.periods.append((terms, {}))
 
     def _take_charge(self, seq: int, charge: Charge) -> None:

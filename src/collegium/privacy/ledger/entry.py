@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from collegium.errors import LedgerCorrupt
+from collegium.errors import CollegiumError, LedgerCorrupt
+from collegium.privacy.ledger.steps import Parameter, Step
 from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw
 from collegium_accounting.game.winner import RoundLaw
 from collegium_accounting.renyi import WIDE_ORDERS
@@ -19,8 +20,6 @@ from collegium_accounting.units import Adjacency
 FORMAT = 5
 ABSTENTION = -1
 """What a ledger holds for a query that was charged and got no label (⊥)."""
-
-Parameter = float | int | str
 
 ProtectedUnit = tuple[str, str]
 """A privacy unit (``record``, ``party``) and the adjacency (``replace``, ``add-remove``) it is protected under."""
@@ -54,11 +53,14 @@ class Block:
         that state a number are fixed together: answers may decide how much is used of each.
     fixed : that number counts in full and is never raised once something was charged, so that another block of the
         same terms may cost what was used of it.
+    step : what a round does, from which anybody can compute the laws again. None where they are laws of nothing that
+        is known: reports, parties and auditors refuse them then.
     """
 
     laws: Mapping[str, Law]
     rounds: int | None = None
     fixed: bool = False
+    step: Step | None = None
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ def _written(blocks: Mapping[str, Block]) -> dict[str, object]:
             "laws": {unit: law_as_json(law) for unit, law in block.laws.items()},
             "rounds": block.rounds,
             "fixed": block.fixed,
+            "step": None if block.step is None else asdict(block.step),
         }
         for purpose, block in blocks.items()
     }
@@ -205,6 +208,17 @@ def decode(body: bytes, settings: Settings | None) -> tuple[Content, str]:
     raise LedgerCorrupt(f"its kind {kind!r} is unknown; it was written by a newer version of collegium")
 
 
+def read_terms(line: bytes) -> Terms:
+    """The terms that an entry's line states; LedgerCorrupt where it states none."""
+    try:
+        content, _ = decode(line, Settings("", 0.5, b""))
+    except (CollegiumError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        content = None
+    if not isinstance(content, Terms):
+        raise LedgerCorrupt("an entry states no terms that can be read")
+    return content
+
+
 def _decode_settings(read: dict[str, Any]) -> Settings:
     if read["format"] != FORMAT:
         raise LedgerCorrupt(f"the ledger has format {read['format']}, this version of collegium reads {FORMAT}")
@@ -217,7 +231,8 @@ def _decode_settings(read: dict[str, Any]) -> Settings:
 
 def _block(read: Mapping[str, Any]) -> Block:
     rounds = None if read["rounds"] is None else _whole(read["rounds"], at_least=0)
-    return Block({unit: law_from_json(law) for unit, law in read["laws"].items()}, rounds, read["fixed"] is True)
+    laws = {unit: law_from_json(law) for unit, law in read["laws"].items()}
+    return Block(laws, rounds, read["fixed"] is True, None if read["step"] is None else Step.read(read["step"]))
 
 
 def law_as_json(law: Law) -> dict[str, Any]:

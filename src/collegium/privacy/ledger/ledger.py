@@ -27,7 +27,7 @@ from collegium.errors import (
     StorageError,
 )
 from collegium.privacy.ledger import checkpoint
-from collegium.privacy.ledger.chain import Chain, Head, is_signed, sign
+from collegium.privacy.ledger.chain import Chain, Head, sign
 from collegium.privacy.ledger.entry import (
     ABSTENTION,
     Block,
@@ -42,7 +42,9 @@ from collegium.privacy.ledger.entry import (
 )
 from collegium.privacy.ledger.limits import most_rounds
 from collegium.privacy.ledger.reading import Laws, LedgerReader
-from collegium.privacy.ledger.store import EntryStore, Witness
+from collegium.privacy.ledger.steps import Step
+from collegium.privacy.ledger.store import EntryStore
+from collegium.privacy.ledger.witness import Witness
 from collegium_accounting.game.laws import Law
 
 CHECKPOINT_EVERY = 1000
@@ -210,6 +212,7 @@ class Ledger(LedgerReader):
         rounds: Mapping[str, int],
         fixed: Container[str] = (),
         in_all: Mapping[str, int] = {},
+        steps: Mapping[str, Step] = {},
     ) -> None:
         """State blocks that are fixed together, with room for ``rounds`` more of each, or for what the budget takes.
 
@@ -221,6 +224,7 @@ class Ledger(LedgerReader):
             that; the others get what is left.
         fixed : the purposes whose numbers are never raised; see `Block`.
         in_all : by purpose, how many rounds are wanted at least, with those that were charged before.
+        steps : by purpose, what a round does; see `Block`.
         """
         with self._reading() as chain:
             terms = replace(
@@ -229,7 +233,7 @@ class Ledger(LedgerReader):
             used = {purpose: chain.spending.used(terms, purpose) for purpose in laws}
             wanted = {purpose: max(used[purpose] + rounds[purpose], in_all.get(purpose, 0)) for purpose in laws}
             most = {purpose: max(n, used[purpose]) for purpose, n in most_rounds(chain, terms, wanted).items()}
-        blocks = {p: Block(held, most[p] if held else None, p in fixed) for p, held in laws.items()}
+        blocks = {p: Block(held, most[p] if held else None, p in fixed, steps.get(p)) for p, held in laws.items()}
         with self._writing() as chain:
             self._agree()
             if chain.terms.blocks != blocks:
@@ -241,7 +245,12 @@ class Ledger(LedgerReader):
             return self._affordable(chain, _stating(chain.terms, purpose, laws), purpose, at_most)
 
     def charge(
-        self, purpose: str, queries: Sequence[str] | int, laws: Laws | None = None, expected: Laws | None = None
+        self,
+        purpose: str,
+        queries: Sequence[str] | int,
+        laws: Laws | None = None,
+        expected: Laws | None = None,
+        step: Step | None = None,
     ) -> int:
         """Pay one round of the block ``purpose`` for each of ``queries``; durable when this returns.
 
@@ -251,6 +260,7 @@ class Ledger(LedgerReader):
         queries : their keys, or how many.
         laws : what one round releases, by unit, of a block that is limited by the budget alone.
         expected : what the stated block must release; None where the caller is alone.
+        step : what a round does, where ``laws`` are given; see `Block`.
 
         Returns
         -------
@@ -271,7 +281,7 @@ class Ledger(LedgerReader):
             raise ConfigurationError("a charge needs at least one query")
         with self._writing() as chain:
             self._agree()
-            terms = _stating(chain.terms, purpose, laws)
+            terms = _stating(chain.terms, purpose, laws, step)
             held = terms.blocks.get(purpose)
             if held is None and expected is None:
                 raise ConfigurationError(f"the ledger's terms state no block {purpose!r}: allow it first")
@@ -359,7 +369,7 @@ class Ledger(LedgerReader):
 
     def keep_witnesses(self, witnesses: Mapping[str, Witness]) -> None:
         """Keep what parties signed of this ledger, by name; a signature that does not hold is left out."""
-        if held := {party: one for party, one in witnesses.items() if is_signed(one)}:
+        if held := {party: one for party, one in witnesses.items() if one.holds}:
             with self._lock, self._store.writing():
                 for party, witness in held.items():
                     self._store.keep_witness(party, witness)
@@ -393,9 +403,9 @@ class Ledger(LedgerReader):
                 raise
 
 
-def _stating(terms: Terms, purpose: str, laws: Mapping[str, Law] | None) -> Terms:
+def _stating(terms: Terms, purpose: str, laws: Mapping[str, Law] | None, step: Step | None = None) -> Terms:
     """``terms`` with a block of its own for these laws, where there are any, limited by the budget alone."""
-    return terms if laws is None else replace(terms, blocks={**terms.blocks, purpose: Block(laws)})
+    return terms if laws is None else replace(terms, blocks={**terms.blocks, purpose: Block(laws, step=step)})
 
 
 def _check_same(path: Path, held: Settings, asked: Settings) -> None:

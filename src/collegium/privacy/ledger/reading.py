@@ -1,6 +1,7 @@
 """What the entries of a ledger's file say so far; every look first checks and takes in what others appended."""
 
 import hashlib
+import json
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from collegium.errors import LedgerCorrupt
+from collegium.limits import MAX_LEDGER_TERMS_BYTES
 from collegium.privacy.ledger.chain import Chain, Entry, Head
 from collegium.privacy.ledger.entry import (
     Block,
@@ -83,10 +85,21 @@ class LedgerReader:
         with self._reading() as chain:
             return chain.spending.adaptive
 
+    @property
+    def values(self) -> int | None:
+        """How many values ε could have had, had answers stopped the rounds elsewhere; see `Spending.values`."""
+        with self._reading() as chain:
+            return chain.spending.values
+
     def terms(self) -> Terms:
         """What charges are made under now."""
         with self._reading() as chain:
             return chain.terms
+
+    def terms_charged(self) -> list[Terms]:
+        """All terms under which something was charged."""
+        with self._reading() as chain:
+            return [terms for terms, charged in chain.periods if charged]
 
     def units(self) -> list[ProtectedUnit]:
         """Every unit that charges are stated for, the budget's own first."""
@@ -150,16 +163,25 @@ class LedgerReader:
                 "its place; restore the newest one, or start in another folder"
             )
 
-    def digests_after(self, head: Head | None, at_most: int) -> list[bytes]:
-        """SHA-256 of the lines of the entries after ``head``, in order; LedgerCorrupt where ``head`` is not there.
+    def shown_after(self, head: Head | None, at_most: int) -> tuple[list[bytes], list[bytes]]:
+        """SHA-256 of the lines of the entries after ``head``, in order, and the lines of those that state terms.
 
-        They prove that the ledger still holds ``head``, to somebody who kept it (`chain.following`).
+        They prove that the ledger still holds ``head``, to somebody who kept it (`chain.following`), and let them see
+        what is charged. LedgerCorrupt where ``head`` is not there.
         """
         if head is not None:
             self.require(head)
         with self._lock:
             rows = self._store.rows(0 if head is None else head.seq + 1, at_most)
-        return [hashlib.sha256(row.body).digest() for row in rows]
+        digests, terms, left = list[bytes](), list[bytes](), MAX_LEDGER_TERMS_BYTES
+        for row in rows:
+            stated = [row.body] if json.loads(row.body)["kind"] == "terms" else []
+            left -= sum(map(len, stated))
+            if left < 0 and digests:
+                break  # the rest is shown next
+            digests.append(hashlib.sha256(row.body).digest())
+            terms += stated
+        return digests, terms
 
     def used(self, purpose: str, laws: Mapping[str, Laws] | None = None, fixed: Container[str] = ()) -> int:
         """Rounds of this block that were charged; 0 where the terms in force do not state it.

@@ -74,6 +74,22 @@ class Spending:
         """Whether several blocks were fixed together, so that answers may decide how much is used of each."""
         return any(len(family) > 1 and len(_flexible(family)) != 1 for family in self._used)
 
+    @property
+    def values(self) -> int | None:
+        """How many values the ε of the ledger could have had, had answers stopped its rounds elsewhere.
+
+        Each family with one number that answers may end counts apart. None where a number was not stated beforehand.
+        docs/privacy.md, section 6, says what the ε that is printed is worth then.
+        """
+        several, found = len(self._used) > 1, 1
+        for family, stated in self._stated.items():
+            (*flexible,) = _flexible(family)
+            if len(flexible) == 1:
+                if not stated[flexible[0]]:
+                    return None
+                found *= stated[flexible[0]] + several  # none of another family's is a value as well
+        return found
+
     def epsilon(
         self, unit: ProtectedUnit, delta: float, terms: Terms | None = None, more: Mapping[str, int] | None = None
     ) -> float:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from collegium.errors import LedgerCorrupt, StorageError
 from collegium.privacy.ledger.chain import Row
+from collegium.privacy.ledger.witness import Witness
 
 BUSY_TIMEOUT_S = 60.0
 """How long a writer waits for the others; a transaction takes milliseconds."""
@@ -23,12 +24,9 @@ _SCHEMA = (
     "CREATE TABLE {}entries (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, hash BLOB NOT NULL, signature BLOB NOT NULL)"
     " STRICT",
     "CREATE TABLE {}checkpoint (one INTEGER PRIMARY KEY, state BLOB NOT NULL, signature BLOB NOT NULL) STRICT",
-    "CREATE TABLE {}witnesses (party TEXT PRIMARY KEY, key BLOB NOT NULL, head TEXT NOT NULL, signature BLOB NOT NULL)"
-    " STRICT",
+    "CREATE TABLE {}witnesses (party TEXT PRIMARY KEY, key BLOB NOT NULL, head TEXT NOT NULL, signature BLOB NOT NULL, "
+    "agreed TEXT NOT NULL) STRICT",
 )
-
-Witness = tuple[bytes, str, bytes]
-"""A party's public key, a head that it followed, and its signature under that."""
 
 _ALL = "SELECT seq, body, hash, signature FROM {0}entries WHERE seq"
 ROWS = f"{_ALL} < 0 UNION ALL {_ALL} >= ? ORDER BY seq LIMIT ?"
@@ -115,15 +113,15 @@ class EntryStore:
         """What each party signed last, as the file has it."""
         with _reported(self.path):
             rows = self._connection.execute(
-                self._sql("SELECT party, key, head, signature FROM {}witnesses ORDER BY party")
+                self._sql("SELECT party, key, head, signature, agreed FROM {}witnesses ORDER BY party")
             )
-            return {party: (key, head, signature) for party, key, head, signature in rows}
+            return {party: Witness(*signed) for party, *signed in rows}
 
     def keep_witness(self, party: str, witness: Witness) -> None:
         """Put this in the place of what the party signed before, inside ``writing``."""
         with _reported(self.path):
             self._connection.execute(
-                self._sql("INSERT OR REPLACE INTO {}witnesses VALUES (?, ?, ?, ?)"), (party, *witness)
+                self._sql("INSERT OR REPLACE INTO {}witnesses VALUES (?, ?, ?, ?, ?)"), (party, *witness)
             )
 
     def insert(self, row: Row) -> None:

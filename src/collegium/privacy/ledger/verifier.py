@@ -3,6 +3,8 @@
 It shares nothing with the ledger but the file's format, so errors there do not repeat here: table ``entries`` (seq,
 body, hash, signature); a body is a line of JSON, hash = SHA-256(purpose ‖ hash before ‖ seq in 8 bytes ‖ SHA-256 of the
 body), signature the owner's Ed25519 over purpose ‖ hash. The exact accountant's figure lies between the two bounds.
+What a round costs follows here from the mechanism's name, its parameters and the unit; what the entry states as its law
+counts only for mechanisms of other packages, and where it is the larger one.
 """
 
 import hashlib
@@ -17,7 +19,6 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from scipy.special import expit, log_ndtr, ndtr
-from scipy.stats import binom
 
 from collegium.errors import LedgerCorrupt
 
@@ -99,7 +100,7 @@ def _take(found: Verified, seq: int, line: dict[str, Any]) -> None:
             fixed = {name: one for name, one in terms["blocks"].items() if one["laws"] and one["rounds"] is not None}
             members = {purpose: block} if block["laws"] and block["rounds"] is None else fixed
             key = json.dumps([adjacency, {p: [m["laws"], m["fixed"]] for p, m in members.items()}], sort_keys=True)
-            fresh = {p: [one["laws"], 0, 0, one["fixed"], one["rounds"] or 0] for p, one in members.items()}
+            fresh = {p: [_laws(one), 0, 0, one["fixed"], one["rounds"] or 0] for p, one in members.items()}
             _, held = found.families.setdefault(key, (adjacency, fresh))
             for name, one in members.items():
                 held[name][1] += queries if name == purpose else 0
@@ -117,6 +118,53 @@ def _take(found: Verified, seq: int, line: dict[str, Any]) -> None:
             found.labels |= labels
         case _:
             raise LedgerCorrupt("it is of no known kind, out of place, a second label, or noise with and without seed")
+
+
+def _laws(block: dict[str, Any]) -> dict[str, Any]:
+    """What one round of ``block`` releases, by unit, as its mechanism has it; as stated where that is not known here.
+
+    A stated Rényi curve stays beside what is forced at least by the noise (``floor``).
+    """
+    step, laws = block["step"], dict(block["laws"])
+    for unit, law in laws.items() if step is not None else ():
+        votes, adjacency = step["units"][unit]
+        if (noise := _noise(step, votes, adjacency)) is not None:
+            kind, scale, moved, near, rate = noise
+            own = {"kind": "winner", "noise": kind, "scale": (scale / votes).hex(), "adjacency": near}
+            own["sampling_rate"] = float(rate).hex()
+            if law["kind"] == "vector" or step["honest_survivors"]:
+                own = {"kind": "vector", "mu": (moved / scale).hex(), "slack": law.get("slack", "0x0p+0")}
+            laws[unit] = law | {"floor": own} if law["kind"] == "renyi" else own
+    return laws
+
+
+def _noise(step: dict[str, Any], votes: int, adjacency: str) -> tuple[str, float, float, str, float] | None:
+    """Noise, its scale, how far a unit moves the numbers under it (L2), adjacency, sampling rate; None if unknown."""
+    replaced, p = adjacency == "replace", step["parameters"]
+    shared, name = step["honest_survivors"] > 0, step["mechanism"]
+    turned = votes * math.sqrt(2.0 if replaced else 1.0)
+    if step["stage"] == "" and name not in ("class-sums", "record-counts", "gnmax", "individual-knn"):
+        return None  # several steps at once
+    match name, step["stage"]:
+        case "gnmax", _:
+            return "gaussian", p["sigma"], turned, adjacency, 1.0
+        case "confident-gnmax" | "interactive-gnmax", "threshold" | "agreement":
+            return "gaussian", p["sigma1"], turned if shared else votes, "add-remove", 1.0
+        case "confident-gnmax" | "interactive-gnmax", "release":
+            return "gaussian", p["sigma2"], turned, adjacency, 1.0
+        case ("lnmax" | "exponential") as laplace, _:
+            return "laplace" if laplace == "lnmax" else "gumbel", 1.0 / p["gamma"], turned, adjacency, 1.0
+        case "individual-knn", _:
+            return "gaussian", p["sigma"], votes, adjacency, 1.0
+        case "knn", "threshold":
+            return "gaussian", p["sigma1"], votes, "add-remove", p["sampling_rate"]
+        case "knn", "release":
+            return "gaussian", p["sigma2"], votes * math.sqrt(2.0), "replace", p["sampling_rate"]
+        case "class-sums", _:
+            return "gaussian", p["sigma"], votes * (2.0 if replaced else 1.0), adjacency, 1.0
+        case "record-counts", _:
+            return "gaussian", p["sigma"], turned * math.sqrt(p["parts"]), adjacency, 1.0
+    return None
 
 
 def _by_renyi(rounds: list[Any], delta: float) -> float:
@@ -139,12 +187,15 @@ def _by_renyi(rounds: list[Any], delta: float) -> float:
 
 def _forced(law: dict[str, Any], n: int, delta: float) -> float:
     """ε, less 2 % for noise on integers, of the best threshold on a sum of vectors, or on how often a leader wins."""
+    law = law.get("floor", law)
     if law["kind"] == "renyi":  # nothing more is known of it
         return _by_renyi([(law, n)], delta)
     if law["kind"] == "vector":
         mu, z = math.sqrt(n) * _float(law["mu"]), np.linspace(-9.0, 9.0, 200)
         likely, other = ndtr(z), log_ndtr(z - mu)
     else:
+        from scipy.stats import binom  # takes a second to load
+
         x, fewer = (1.0 if law["adjacency"] == "replace" else 0.5) / _float(law["scale"]), np.arange(-1, n)
         wins = {"gaussian": ndtr(x / math.sqrt(2.0)), "laplace": 1 - (2 + x) / 4 * math.exp(-x), "gumbel": expit(x)}
         p = wins[law["noise"].split("-")[-1]]

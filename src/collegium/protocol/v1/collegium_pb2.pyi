@@ -178,22 +178,26 @@ class PoolState(_message.Message):
     def __init__(self, sha256: _Optional[str] = ..., received_bytes: _Optional[int] = ..., complete: _Optional[bool] = ...) -> None: ...
 
 class ShowLedgerRequest(_message.Message):
-    __slots__ = ("after", "digests", "settled")
+    __slots__ = ("after", "digests", "settled", "terms")
     AFTER_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
     after: str
     digests: _containers.RepeatedScalarFieldContainer[bytes]
     settled: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, after: _Optional[str] = ..., digests: _Optional[_Iterable[bytes]] = ..., settled: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    terms: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, after: _Optional[str] = ..., digests: _Optional[_Iterable[bytes]] = ..., settled: _Optional[_Iterable[bytes]] = ..., terms: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class LedgerHead(_message.Message):
-    __slots__ = ("head", "signature")
+    __slots__ = ("head", "signature", "agreed")
     HEAD_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    AGREED_FIELD_NUMBER: _ClassVar[int]
     head: str
     signature: bytes
-    def __init__(self, head: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    agreed: str
+    def __init__(self, head: _Optional[str] = ..., signature: _Optional[bytes] = ..., agreed: _Optional[str] = ...) -> None: ...
 
 class FitRequest(_message.Message):
     __slots__ = ("teacher_json",)

@@ -1,0 +1,55 @@
+"""Who answers is a matter of the question: each says which mechanisms its sums are for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import pytest
+from collegium_reproduction.nearest.question import CountNearest
+
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.kinds.coverage import CountCoverage
+from collegium.protocol.kinds.evaluation import Evaluate
+from collegium.protocol.kinds.near_records import CastNeighbours
+from collegium.protocol.kinds.teacher_votes import CastVotes
+from collegium.protocol.question import Question
+from collegium_accounting.mechanisms import known_names, mechanism_named
+from collegium_accounting.mechanisms.labels import LabelMechanism, LabelStage
+from collegium_accounting.mechanisms.parameters import Parameter
+
+KINDS: dict[type[Question], set[str]] = {
+    CastVotes: {"gnmax", "confident-gnmax", "lnmax", "exponential"},
+    CastNeighbours: {"individual-knn"},
+    CountNearest: {"knn", "multilabel-knn"},
+    SumClasses: {"class-sums"},
+    Evaluate: {"record-counts"},
+    CountCoverage: {"record-counts"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_a_question_takes_the_mechanisms_that_it_is_for_and_no_others(kind: type[Question]) -> None:
+    ours = set().union(*KINDS.values())
+    assert ours <= set(known_names())
+    assert {name for name in ours if kind.fits(mechanism_named(name))} == KINDS[kind]
+
+
+def test_teachers_of_one_class_each_are_not_asked_for_several_labels() -> None:
+    assert not CastVotes.fits(mechanism_named("multilabel"))
+
+
+def test_a_mechanism_of_another_package_is_for_the_question_whose_parameters_it_has() -> None:
+    @dataclass(frozen=True)
+    class Near(LabelMechanism):
+        name: ClassVar[str] = "near-for-test"
+        source: ClassVar[str] = "trivial"
+        sigma: Annotated[float, Parameter("noise", "votes")]
+        participations: Annotated[int, Parameter("votes of one record")]
+        levels: Annotated[int, Parameter("units of a vote")] = 1
+
+        @property
+        def stages(self) -> tuple[LabelStage, ...]:
+            return ()
+
+    assert [kind for kind in KINDS if kind.fits(Near)] == [CastNeighbours]
