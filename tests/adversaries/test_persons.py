@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from adversaries.conftest import Study
+from support.typist import typing
 
 from collegium.cli import main
 from collegium.coordinator.report.page import render
@@ -40,7 +41,7 @@ def written(folder: Path, decision: str) -> Path:
 def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str]:
     """The exit status of a command, and what it printed."""
     capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
+    with typing(capsys), pytest.raises(SystemExit) as ended:  # `serve` changes the logging of this process
         main([*words])
     shown = capsys.readouterr()
     return ended.value.code, shown.out + shown.err

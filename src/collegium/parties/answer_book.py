@@ -9,7 +9,6 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -195,14 +194,12 @@ class AnswerBook:
             return
         if cost.per_party and self._policy.epsilon is not None and self._rho_as_one():
             raise CostRefused("policy: the party's own epsilon is kept for its votes as one among neighbours")
-        laws = asked.laws
-        paying = [(self._records, {"record": laws["record"]}), *([(self._party, laws)] if cost.per_party else [])]
-        if any(ledger.affordable(asked.purpose, queries, law) < queries for ledger, law in paying):
+        paying = (self._records, self._party) if cost.per_party else (self._records,)
+        if any(ledger.affordable(asked.purpose, queries, asked.laws) < queries for ledger in paying):
             raise CostRefused("policy: the answer would cost more than is left")
-        for ledger, law in paying if queries and not check_only else ():
-            step = replace(asked.step, units={unit: asked.step.units[unit] for unit in law})
+        for ledger in paying if queries and not check_only else ():
             try:
-                ledger.charge(asked.purpose, queries, law, step=step)
+                ledger.charge(asked.purpose, queries, asked.laws, step=asked.step)
             except BudgetExceeded as error:
                 raise CostRefused(f"policy: {error}") from error
 
