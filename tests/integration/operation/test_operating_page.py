@@ -230,7 +230,7 @@ def test_the_student_predicts_new_records_in_a_file_from_python_and_as_onnx(stor
     by_student, by_onnx = ran.stdout.splitlines()
     assert by_student.split()[0] == by_onnx.split()[0] == rows["prediction"][0]
     card = (story.run / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "Always answering “" in card and re.search(r"\| one record \| \d", card)
+    assert "Always answering “" in card and re.search(r"\| one person \| \d", card)
 
 
 def test_the_columns_of_the_example_are_what_init_writes_from_the_pool(story: Story) -> None:
