@@ -157,7 +157,7 @@ _GAMES = (
 
 
 def print_games() -> None:
-    """Every game of docs/privacy.md: ε at δ = 1e-5, certified and attained, their distance, CPU seconds afresh."""
+    """Every game of docs/research/exact-accountant.md: ε, certified and attained, their distance, CPU seconds."""
     for law, rounds in _GAMES:
         seconds, (certified, attained) = _timed(partial(_play, law, rounds), 1)
         classes = "two classes" if law.classes == 2 else "any classes"
@@ -180,7 +180,9 @@ def _release(counts: IntArray, noise: str, scale: float) -> FloatArray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--games", action="store_true", help="only the exact accountant's table of docs/privacy.md")
+    parser.add_argument(
+        "--games", action="store_true", help="only the exact accountant's table of docs/research/exact-accountant.md"
+    )
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--teachers", type=int, default=250)

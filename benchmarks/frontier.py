@@ -28,7 +28,7 @@ kernel map of the pool with ridge 1, which learned from no label) and the same �
   the number of queries are those, of a small grid within ε by the published accounting, that score best on the test
   labels, to its advantage; the student is the same classifier from the labelled queries.
 
-``--json docs/frontier.json --plot docs/frontier.svg`` draws the rows that are kept and runs nothing.
+``python -m benchmarks.frontier_pictures`` draws the rows that are kept.
 
 No constant of the default was chosen on these test labels.
 """
@@ -525,60 +525,8 @@ def table(rows: list[Row], epsilons: list[float]) -> str:
     return "\n".join(lines)
 
 
-DRAWN = {
-    "class-sums": ("Collegium, its default", "C0"),
-    "noisy gradient": ("noisy gradient descent", "C1"),
-    "dp-sgd network": ("DP-SGD, network", "C2"),
-    "dp-sgd linear": ("DP-SGD, linear", "C8"),
-    "dp-fedavg": ("DP-FedAvg", "C4"),
-    "gnmax": ("PATE", "C3"),
-    "private-knn": ("Private-kNN", "C5"),
-    "pooled forest": ("no privacy: forest, all records", "0.35"),
-    "no noise": ("no privacy: the same sums", "0.35"),
-    "alone": ("no privacy: one institution", "0.35"),
-}
-"""The methods in the picture: their names there and their colours."""
-
-
-def plot(rows: list[Row], path: Path) -> None:
-    """Accuracy against ε, one panel for each set of ``SETS``; AUROC where nine of ten records are of one class."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "collegium", "font.size": 8.5, "axes.titlesize": 9.5})
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(2, 5, figsize=(10, 4.8), layout="constrained")
-    shown, flat = {}, {"pooled forest": "-.", "no noise": "--", "alone": ":"}
-    for panel, name in zip(panels.flat, SETS, strict=False):
-        area, every = name == "diabetes", []
-        for method, (label, colour) in DRAWN.items():
-            own = sorted((row.epsilon or 0.0, (row.auroc or 0.0) if area else row.accuracy)
-                         for row in rows if (row.set, row.method) == (name, method))  # fmt: skip
-            every += [value for _, value in own]
-            if own and method in flat:
-                shown[method] = panel.axhline(own[0][1], linestyle=flat[method], linewidth=1, color=colour, label=label)
-            elif own:
-                style = {"linewidth": 1, "markersize": 2.5}
-                if method == "class-sums":
-                    style = {"linewidth": 2.4, "markersize": 4.5, "zorder": 3}
-                shown[method] = panel.plot(*zip(*own, strict=True), "-o", color=colour, label=label, **style)[0]
-        low, high = min(every), max(every)
-        room = max(0.0, 5.0 - (high - low)) / 2 + 0.04 * (high - low)  # a tenth of a point shall not look large
-        panel.set(xscale="log", xlim=(0.04, 2.5), ylim=(low - room, high + room))
-        panel.set_title(f"{name}, AUROC in %" if area else f"{name}, %")
-        panel.set_xticks([0.05, 0.2, 0.5, 1, 2], ["0.05", "0.2", "0.5", "1", "2"])
-        panel.minorticks_off()
-        panel.grid(alpha=0.3)
-    handles = [shown[method] for method in DRAWN if method in shown]
-    panels[-1, -1].set_axis_off()
-    panels[-1, -1].legend(handles=handles, loc="center", frameon=False, borderaxespad=0)
-    figure.supxlabel("ε (δ = 1e-5; one record added or removed)", fontsize=9)
-    figure.savefig(path, metadata={"Date": None})
-
-
 def main() -> None:
-    """Run the sets that the command line names, or draw the rows that are kept."""
+    """Run the sets that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", default="adult,hearts,schools,digits,banking77,medical")
     parser.add_argument("--epsilons", default="0.05,0.2,0.5,1,2")
@@ -586,15 +534,9 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--landmarks", type=int, default=1000)
     parser.add_argument("--json", type=Path, help="where the rows are kept; a file's other rows stay")
-    parser.add_argument("--plot", type=Path, help="draw the rows of --json to this SVG file and run nothing")
     asked = parser.parse_args()
     epsilons = [float(text) for text in asked.epsilons.split(",")]
     rows: list[Row] = []
-    if asked.plot is not None:
-        if asked.json is None:
-            parser.error("--plot draws the rows of --json: name that file as well")
-        plot([Row(**one) for one in json.loads(asked.json.read_text("utf-8"))], asked.plot)
-        return
     for name in asked.sets.split(","):
         rows += rows_of(name, epsilons, asked.seeds, asked.methods.split(","), asked.landmarks)
         print(table([row for row in rows if row.set == name], epsilons), flush=True)

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from collegium_reproduction.exact_nearest import closest
 from collegium_reproduction.nearest.coordinator import nearest_edges_squared, votes_in
+from collegium_reproduction.nearest.knn import PrivateKNN
 from collegium_reproduction.nearest.question import CountNearest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
@@ -43,7 +44,6 @@ from collegium.protocol.question import PoolRange, Terms
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.protocol.secure_sum import plan_graph
-from collegium_accounting.mechanisms.knn import PrivateKNN
 
 K, CLASSES = 300, 10
 RECORDS, QUERIES, DIMENSIONS = 60_000, 4_000, 1_296

@@ -11,15 +11,20 @@ from collegium.clock import utc_now
 from collegium.privacy.ledger.chain import Head, sign
 from collegium.privacy.ledger.entry import Block, Charge, Content, Release, Settings, Terms, encode
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.store import EntryStore
-from collegium_accounting.game.laws import VectorLaw
+from collegium_accounting.mechanisms import AddedBy
+from collegium_accounting.mechanisms.gnmax import GNMax
 
 DELTA, NAME = 1e-5, "scale"
 
 
 def terms_of(entries: int) -> Terms:
     """Terms that a million charges stay within."""
-    return Terms(epsilon_budget=4.0, blocks={"label": Block({"record": VectorLaw(1e-4)}, entries)})
+    mechanism = GNMax(sigma=1e4)
+    (stage,), unit = mechanism.summed(AddedBy(1)), mechanism.unit()
+    step = Step.of(mechanism, stage, {"record": unit})
+    return Terms(epsilon_budget=4.0, blocks={"label": Block({"record": stage.law(unit)}, entries, step=step)})
 
 
 def filled_ledger(path: Path, entries: int, owner: Ed25519PrivateKey) -> None:

@@ -69,6 +69,8 @@ def test_a_mistake_is_one_line_and_what_is_missing_names_what_installs_it(alone:
     command = ("-m", "collegium_accounting")
     wrong = run(alone, *command, "account", "-m", "no-such", "--queries", "5")
     assert wrong.returncode == 2 and wrong.stderr.startswith("ConfigurationError: no mechanism is called 'no-such'")
+    absent = run(alone, *command, "account", "-m", "knn", "--queries", "5")
+    assert absent.returncode == 2 and "collegium-reproduction" in absent.stderr, "it says where knn is"
     assert len(wrong.stderr.splitlines()) == 1
     picture = run(alone, *command, "plan", "--epsilon", "2", "--teachers", "50", "--plot", "plan.png")
     assert "matplotlib, which is not installed: pip install 'collegium-accounting[plot]'" in picture.stderr

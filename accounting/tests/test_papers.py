@@ -10,10 +10,8 @@ import pytest
 from dp_accounting import rdp
 from scipy.special import logsumexp
 
-from collegium_accounting.analysis.account import account
 from collegium_accounting.divergences.independent import sampled_gaussian_curve, theorem_2
 from collegium_accounting.divergences.papers import lemma_4_log_q, theorem_3, theorem_6
-from collegium_accounting.errors import UnsupportedAccounting
 from collegium_accounting.mechanisms import Adjacency, Unit, create
 from collegium_accounting.renyi import (
     PAPER_ORDERS,
@@ -110,12 +108,6 @@ def test_the_continuous_value_is_no_bound_for_discrete_noise_at_fractional_order
     """Planted bug: the integral for continuous noise in place of the chord."""
     continuous, discrete = (sampled_divergences(0.7, 0.1, (1.5,), step)[0] for step in (1e-3, 1.0))
     assert discrete > continuous * 1.0005
-
-
-def test_data_dependent_accounting_under_sampling_is_refused():
-    mechanism = create("knn", k=300, classes=10, threshold=180, sigma1=75, sigma2=25, sampling_rate=0.15)
-    with pytest.raises(UnsupportedAccounting, match="sampling"):
-        account(mechanism, votes=[[3, 1]])
 
 
 @pytest.mark.parametrize("scale", (2.0, 20.0))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from benchmarks.chaos.consortium import Consortium
 
 _LEFT_OVER = re.compile(
-    r"^\.(?!((serving|members|exact-sums)\.)?lock$|(party|policy|consortium|study)\.schema\.json$)|\.(tmp|partial|new)$|^tmp"
+    r"^\.(?!((serving|members|roster|exact-sums)\.)?lock$|(party|policy|consortium|study)\.schema\.json$)|\.(tmp|partial|new)$|^tmp"
 )
 """Names that files have only while they are being written."""
 _ROUNDING = 1e-9

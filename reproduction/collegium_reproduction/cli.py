@@ -11,7 +11,7 @@ import typer
 
 app = typer.Typer(add_completion=False)
 
-RESULTS = Path("docs/results")
+RESULTS = Path("docs/research/results")
 RUNS = Path("runs")
 
 

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound
+from collegium.data.several_labels import held_in
 from collegium.parties.neighbours.search import DistanceView
-from collegium_accounting.multilabel import clipped_votes, held_in
+from collegium_accounting.mechanisms import COORDINATOR, AddedBy
 from collegium_accounting.units import IntArray
+from collegium_reproduction.clipped_votes import clipped_votes
 from collegium_reproduction.nearest.coordinator import class_orders, shares_of_nearest
 from collegium_reproduction.nearest.party import SampledRecords
 from collegium_reproduction.nearest.question import CountNearest
@@ -36,6 +38,7 @@ class ExactNearest:
     pool: NDArray[Any]
     run_id: str
     mode: str = "clear"
+    added: AddedBy = COORDINATOR
 
     def sum_votes(self, round_: VoteRound) -> RoundResult:
         """See `VoteSum.sum_votes`; everybody answers, and the k nearest records are all in the first interval."""

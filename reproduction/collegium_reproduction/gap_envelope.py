@@ -2,7 +2,7 @@
 
 The exact divergence of a histogram from all its neighbours is itself sensitive and not smooth. The
 envelope bounds it from above in both directions by a function of the gap between the two largest counts,
-which one vote moves by at most 2. Proof: docs/privacy.md, "A smooth envelope".
+which one vote moves by at most 2. Proof: docs/research/publishable-epsilon.md.
 """
 
 from __future__ import annotations

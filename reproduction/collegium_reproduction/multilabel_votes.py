@@ -1,6 +1,6 @@
 """Multi-label votes clipped to L1 ≤ τ: each label is on when its noisy share of the votes reaches a half.
 
-The votes are in parts of a vote: `collegium_accounting.multilabel.clipped_votes`.
+The votes are in parts of a vote: `collegium_reproduction.clipped_votes`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from collegium.data.several_labels import MAX_LABELS
 from collegium_accounting.mechanisms.gaussian_stage import GaussianLabels
 from collegium_accounting.mechanisms.labels import LabelStage
-from collegium_accounting.mechanisms.multilabel_knn import LabelsOn
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
 from collegium_accounting.mechanisms.votes import VoteMechanism
-from collegium_accounting.multilabel import MAX_LABELS, RESOLUTION
 from collegium_accounting.units import Adjacency, Unit
+from collegium_reproduction.clipped_votes import RESOLUTION
+from collegium_reproduction.nearest.multilabel_knn import LabelsOn
 
 
 @register

@@ -30,7 +30,7 @@ from collegium.protocol.replies import Failure, Prepared
 from collegium.protocol.requests import Ask, HoldPool, SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, Phase, SumSetup
 
-ONCE = PolicyConfig(questions=AGREED, minimum_noise_votes=1.0, queries=100)
+ONCE = PolicyConfig(**AGREED, minimum_noise_votes=1.0, queries=100)
 RNG = np.random.default_rng(5)
 X = RNG.integers(0, 16, (20, 4, 4, 1)).astype(np.uint8)
 KEYS = keys_of(("alpha", "beta", "gamma", "delta", "epsilon"))

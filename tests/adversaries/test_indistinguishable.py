@@ -38,7 +38,7 @@ from collegium.protocol.question import PoolRange, Question, Terms, question_for
 from collegium.protocol.replies import Prepared, SecureSumAnswer
 from collegium.protocol.requests import Ask, Describe, Fit, RequestBody, SecureSumStep
 from collegium.protocol.secure_sum import PartySum, accept_parameters, plan_graph
-from collegium_accounting.mechanisms import Mechanism, default_names, mechanism_named
+from collegium_accounting.mechanisms import Mechanism, mechanism_named
 
 PLAN = plan_graph(len(ROSTER), 0.2, 0.1)
 RECORDS = Examples(np.random.default_rng(1).integers(0, 16, (60, 4, 4, 1)).astype(np.uint8), np.arange(60) % 2)
@@ -48,9 +48,9 @@ DATA = {
     "one class": Examples(RECORDS.x, np.zeros(60, dtype=np.int64)),
 }
 POLICIES = {
-    "limits of answers": PolicyConfig(questions=AGREED, queries=5),
-    "limits of cost": PolicyConfig(questions=AGREED, epsilon=0.7, record_epsilon=1.0, record_rho=0.02),
-    "much noise": PolicyConfig(questions=AGREED, minimum_noise_votes=35.0),
+    "limits of answers": PolicyConfig(**AGREED, queries=5),
+    "limits of cost": PolicyConfig(**AGREED, epsilon=0.7, record_epsilon=1.0, record_rho=0.02),
+    "much noise": PolicyConfig(**AGREED, minimum_noise_votes=35.0),
 }
 NUMBERS = {"gamma": 0.03, "k": 3.0, "sampling_rate": 0.5, "participations": 2.0, "levels": 1.0, "classes": 2.0}
 PARAMETERS = NUMBERS | {
@@ -157,7 +157,12 @@ def everything_said(
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [(name, mode.value) for name in default_names() for mode in mechanism_named(name).sum_modes if mode != "clear"],
+    [
+        (name, mode.value)
+        for name in AGREED["mechanisms"]
+        for mode in mechanism_named(name).sum_modes
+        if mode != "clear"
+    ],
 )
 def test_nothing_but_the_masked_vector_tells_data_sets_apart(name: str, mode: str, policy: str, tmp_path: Path) -> None:
     agreed = POLICIES[policy].model_copy(update={"sum_modes": ("clear", "masked", "masked+noised")})

@@ -43,7 +43,7 @@ from collegium_accounting.mechanisms.class_sums import bound_squared
 from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts
 
 GENEROUS = PolicyConfig(
-    questions=AGREED,
+    **AGREED,
     minimum_noise_votes=5,
     minimum_noise_sums=1,
     queries=100,

@@ -40,7 +40,7 @@ Serve = Callable[..., RunRecord]
 def serve(tmp_path: Path) -> Serve:
     """Serve a study of six inputs over three institutions."""
     policy = cg.PolicyConfig(
-        questions=AGREED,
+        **AGREED,
         minimum_noise_votes=1,
         sum_modes=("clear", "masked", "masked+noised"),
         record_epsilon=90.0,

@@ -22,10 +22,11 @@ from collegium.cli import main
 from collegium.coordinator import statement
 from collegium.coordinator.cli import ledger_cli
 from collegium.errors import LedgerCorrupt, QuorumNotReached
+from collegium.parties.answer_book import FILE
 from collegium.privacy.analysis import ledger_report
 from collegium.privacy.ledger import chain
 from collegium.privacy.ledger.chain import Head, sign
-from collegium.privacy.ledger.entry import Block, Charge
+from collegium.privacy.ledger.entry import Block
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.witness import check_witness
@@ -107,6 +108,11 @@ def test_what_parties_agreed_to_is_what_an_honest_ledger_charges(
     assert {one["mechanism"] for (one,) in agreed} == {"gnmax"}
 
 
+def test_a_partys_own_ledger_is_verified_in_the_same_way(finished: Clinics, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = told(capsys, "ledger", "verify", str(finished.folder / "c-0" / FILE), "--chain", "party")
+    assert code == 0 and "4 queries in 1 charges" in said
+
+
 @pytest.mark.parametrize("change", [less_noise_than_stated, another_mechanism, nothing_to_compare, fewer_votes])
 def test_an_entry_that_states_less_than_its_mechanism_costs_is_refused_by_verify_and_by_the_report(
     finished: Clinics, tmp_path: Path, change: Change, capsys: pytest.CaptureFixture[str]
@@ -175,8 +181,8 @@ def test_an_operator_that_understates_the_mechanism_too_is_shown_by_what_the_par
 @pytest.mark.parametrize("change", ["fewer charged", "two classes", "fewer teachers", "less noise"])
 def test_charges_that_do_not_cover_what_a_party_agreed_to_are_found(finished: Clinics, change: str) -> None:
     with Ledger.read(finished.folder / "ledger.sqlite") as ledger:
-        entries, witness, identity = list(ledger.entries()), ledger.witnesses()["c-0"], ledger.identity()
-    assert check_witness("c-0", witness, entries, identity) == []
+        charged, witness, identity = ledger.charged(), ledger.witnesses()["c-0"], ledger.identity()
+    assert check_witness("c-0", witness, charged, identity) == []
     assert check_witness("c-0", witness, [], bytes(32)) == [identity.hex()[:32]]
 
     def less(block: Block) -> Block:
@@ -191,11 +197,8 @@ def test_charges_that_do_not_cover_what_a_party_agreed_to_are_found(finished: Cl
                 step = replace(step, parameters=step.parameters | {"sigma": 3.1})
         return replace(block, step=step)
 
-    for number, entry in enumerate(entries):
-        terms = replace(entry.terms, blocks={name: less(block) for name, block in entry.terms.blocks.items()})
-        content = entry.content
-        if change == "fewer charged" and isinstance(content, Charge):
-            content = replace(content, queries=3)
-        entries[number] = replace(entry, terms=terms, content=content)
+    ((terms, rounds),) = charged
+    terms = replace(terms, blocks={name: less(block) for name, block in terms.blocks.items()})
+    fewer = {name: n - (change == "fewer charged") for name, n in rounds.items()}
     with pytest.raises(LedgerCorrupt, match="one of them lies"):
-        check_witness("c-0", witness, entries, identity)
+        check_witness("c-0", witness, [(terms, fewer)], identity)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium_reproduction.clipped_votes import RESOLUTION, clipped_votes, swap_l2
 from collegium_reproduction.nearest import party as nearest_records
 from collegium_reproduction.nearest.coordinator import shares_of_nearest
 from collegium_reproduction.nearest.party import SampledRecords
@@ -18,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collegium.data import Examples
+from collegium.data.several_labels import held_in
 from collegium.data.task import NumberColumn, TableInputs
 from collegium.models.features import Features
 from collegium.protocol.question import PoolRange, Terms
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.mechanisms import SystemNoise, create
-from collegium_accounting.multilabel import RESOLUTION, clipped_votes, held_in, swap_l2
 from collegium_accounting.renyi import WIDE_ORDERS
 
 LABELS = 5

@@ -1,8 +1,17 @@
-"""The kind of question about the nearest records of a sample, which a policy agrees to by name."""
+"""Questions about the nearest records of a sample, and their mechanisms, which a policy agrees to by name."""
 
+from typing import Any
+
+from collegium_reproduction.nearest.knn import PrivateKNN
+from collegium_reproduction.nearest.multilabel_knn import MultiLabelKNN
 from collegium_reproduction.nearest.question import CountNearest
 
 from collegium.protocol.question import own_kinds
+from collegium_accounting.mechanisms import default_names
 
-AGREED = (*own_kinds(), CountNearest.kind)
-"""The kinds of the package and that one, for `PolicyConfig.questions`."""
+SAMPLED = (PrivateKNN.name, MultiLabelKNN.name)
+AGREED: dict[str, Any] = {
+    "questions": (*own_kinds(), CountNearest.kind),
+    "mechanisms": (*default_names(), *SAMPLED),
+}
+"""Those of the package and these, for a `PolicyConfig`."""

@@ -21,8 +21,10 @@ from collegium_accounting.mechanism_options import mechanism_options, with_mecha
 from collegium_accounting.mechanisms import AddedBy, Adjacency, Noise, SeededNoise, SystemNoise, create, mechanism_named
 from collegium_accounting.mechanisms.parameters import fields_of
 from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, check_orders
+from collegium_accounting.terminal import on_one_thread
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+# Typer makes an option of each parameter of a command.
 
 _ANY_NUMBER = 10**9
 """Queries of a run that is charged once, whatever their number."""
@@ -40,6 +42,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
     epilog="Examples: PROGRAM account -m lnmax --gamma 0.05 --votes votes.npy --delta 1e-5 --json;  "
     "PROGRAM account -m gnmax --sigma 40 --queries 1000 --delta 1e-5",
 )
+@on_one_thread
 def account(
     context: typer.Context,
     mechanism: MechanismName,
@@ -139,6 +142,7 @@ def account(
     cls=with_mechanism_options("plan"),
     epilog="Example: PROGRAM plan --epsilon 2 --delta 1e-5 --teachers 250 --classes 10 --gaps 0.8,0.6,0.3",
 )
+@on_one_thread
 def plan(
     context: typer.Context,
     epsilon: Annotated[float, typer.Option(help="The ε that the whole plan may cost.")],
@@ -154,7 +158,10 @@ def plan(
     plot: Annotated[Path | None, typer.Option(help="Draw the trade-off into this file (.png, .svg, .pdf).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Propose noise, threshold and number of queries for a target (ε, δ) and the expected gaps."""
+    """Propose noise, threshold and number of queries for a target (ε, δ) and the expected gaps.
+
+    How many parties may be away or collude, and of how many the noise counts, `collegium provision --check` says.
+    """
     _check_delta(delta)
     given = mechanism_options(context)
     if mechanism == "all" and given:
@@ -203,6 +210,7 @@ def plan(
 @app.command(
     cls=with_mechanism_options("audit"), epilog="Example: PROGRAM audit -m gnmax --sigma 40 --runs 20000000 --seed 1"
 )
+@on_one_thread
 def audit(
     context: typer.Context,
     mechanism: MechanismName,

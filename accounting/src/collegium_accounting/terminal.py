@@ -1,9 +1,13 @@
-"""How a command ends: with its exit status, and an error that the user can act on as one line on standard error."""
+"""How a command runs, on one thread, and ends: with a status, and an error to act on as one line on standard error."""
 
 import io
+import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from contextlib import nullcontext, suppress
+from functools import wraps
+from importlib import import_module
+from typing import Any, NoReturn
 
 import click
 import typer
@@ -50,3 +54,21 @@ def ended(command: Callable[[], object], name: str, printable: Callable[[str], s
     if status == INTERRUPTED:
         fail("Interrupted. Nothing is lost: run the same command again, and it goes on.", INTERRUPTED)
     raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def on_one_thread(command: Callable[..., None]) -> Callable[..., None]:
+    """Keep the threads of the linear algebra library from waiting for each other on products that are small.
+
+    Nothing is changed where ``OMP_NUM_THREADS`` says otherwise, or threadpoolctl is not installed.
+    """
+
+    @wraps(command)
+    def limited(*arguments: Any, **options: Any) -> None:
+        limits: Any = nullcontext()
+        if "OMP_NUM_THREADS" not in os.environ:
+            with suppress(ModuleNotFoundError):
+                limits = import_module("threadpoolctl").threadpool_limits(1)
+        with limits:
+            command(*arguments, **options)
+
+    return limited

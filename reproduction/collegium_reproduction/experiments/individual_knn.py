@@ -75,7 +75,7 @@ class IndividualKnn:
 
     name: ClassVar[str] = "individual-knn"
     title: ClassVar[str] = "MNIST, individual nearest neighbours"
-    source: ClassVar[str] = "Zhu et al. 2023; docs/individual-neighbours.md"
+    source: ClassVar[str] = "Zhu et al. 2023; docs/research/individual-neighbours.md"
     data: ClassVar[str] = "mnist"
     slow: ClassVar[bool] = True
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from collegium_accounting.analysis.account import account
 from collegium_accounting.analysis.epsilons import Epsilons, exact_epsilon, planned_charges, value_of
-from collegium_accounting.mechanisms.knn import PrivateKNN
 from collegium_accounting.renyi import WIDE_ORDERS, Conversion, RenyiCurve
 from collegium_reproduction.experiments.base import Setting, register, table
 from collegium_reproduction.experiments.figures import OTHERS, OURS, PAPERS
 from collegium_reproduction.loss_distributions import loss_distribution_epsilon
+from collegium_reproduction.nearest.knn import PrivateKNN
 from collegium_reproduction.screening import private_knn_curve
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ PATE_POINTS = (("LNMax", 1000, 8.19), ("GNMax", 3098, 4.96))
 
 
 def certified_epsilon(published: Published) -> float:
-    """ε when the winner alone is charged for: the exact accountant, Poisson-sampled (docs/privacy.md).
+    """ε when the winner alone is charged for, Poisson-sampled (docs/research/exact-accountant.md).
 
     For integer noise, as in a release; a sampled record displaces another neighbour.
     """

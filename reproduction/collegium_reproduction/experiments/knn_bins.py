@@ -16,12 +16,12 @@ from collegium.models.features import Features, extract
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.question import PoolRange, Terms
 from collegium_accounting.mechanisms import NEXT_STAGE, SeededNoise
-from collegium_accounting.mechanisms.knn import PrivateKNN
 from collegium_accounting.units import IntArray
 from collegium_reproduction.exact_nearest import closest, exact_votes
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.figures import OURS
 from collegium_reproduction.nearest.coordinator import class_orders, nearest_edges_squared, votes_of_nearest
+from collegium_reproduction.nearest.knn import PrivateKNN
 from collegium_reproduction.nearest.party import SampledRecords
 from collegium_reproduction.nearest.question import CountNearest
 
@@ -110,7 +110,7 @@ class KnnBins:
 
     name: ClassVar[str] = "knn-bins"
     title: ClassVar[str] = "MNIST, Private-kNN over many parties: how many distance bins"
-    source: ClassVar[str] = "Zhu et al., CVPR 2020, Table 1 (parameters); docs/private-knn.md"
+    source: ClassVar[str] = "Zhu et al., CVPR 2020, Table 1 (parameters); docs/research/private-knn.md"
     data: ClassVar[str] = "mnist"
     slow: ClassVar[bool] = False
 

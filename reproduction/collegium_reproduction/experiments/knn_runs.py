@@ -26,10 +26,10 @@ from collegium.simulations.local import InProcessParties
 from collegium_accounting.analysis.epsilons import planned_charges, published_curve
 from collegium_accounting.mechanisms import ABSTAIN
 from collegium_accounting.mechanisms.individual_knn import IndividualKNN
-from collegium_accounting.mechanisms.knn import PrivateKNN
 from collegium_accounting.renyi import WIDE_ORDERS, Conversion
 from collegium_reproduction.experiments.base import Setting, kept_or_measured, percent
 from collegium_reproduction.experiments.epsilons import DELTA, independent_epsilons, participation_epsilons
+from collegium_reproduction.nearest.knn import PrivateKNN
 from collegium_reproduction.screening import private_knn_curve
 
 if TYPE_CHECKING:

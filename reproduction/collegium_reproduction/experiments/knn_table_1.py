@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from collegium.data import load
-from collegium_accounting.mechanisms.knn import PrivateKNN
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table, two_digits
 from collegium_reproduction.experiments.knn_accounting import TABLE_1 as STATED
 from collegium_reproduction.experiments.knn_runs import (
@@ -18,6 +17,7 @@ from collegium_reproduction.experiments.knn_runs import (
     measure,
     recounted,
 )
+from collegium_reproduction.nearest.knn import PrivateKNN
 
 
 @dataclass(frozen=True)

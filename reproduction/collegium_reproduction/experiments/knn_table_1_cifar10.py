@@ -14,13 +14,13 @@ from collegium.models.features import Features, extract
 from collegium.parties.neighbours.search import Search
 from collegium_accounting.mechanisms import IntArray
 from collegium_accounting.mechanisms.individual_knn import IndividualKNN
-from collegium_accounting.mechanisms.knn import PrivateKNN
 from collegium_accounting.renyi import Conversion
 from collegium_reproduction.exact_nearest import closest
 from collegium_reproduction.experiments.base import Setting, kept_or_measured, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.knn_accounting import TABLE_1 as STATED
 from collegium_reproduction.experiments.knn_runs import NearestPlan, accuracy, learning_of, measure, recounted
 from collegium_reproduction.experiments.knn_table_1 import HEADER, PAPER, measured_lines, paper_line
+from collegium_reproduction.nearest.knn import PrivateKNN
 
 TASK = default_task("cifar10")
 PUBLIC = 5000

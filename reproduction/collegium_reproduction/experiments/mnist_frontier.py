@@ -99,7 +99,7 @@ class MnistFrontier:
 
     name: ClassVar[str] = _NAME
     title: ClassVar[str] = "MNIST: accuracy against ε, beside the papers"
-    source: ClassVar[str] = "PATE 2017, Figure 4; Papernot et al. 2018; Private-kNN 2020, Table 1; docs/queries.md"
+    source: ClassVar[str] = "PATE 2017, Figure 4; Papernot et al. 2018; Private-kNN 2020, Table 1"
     data: ClassVar[str] = "mnist"
     slow: ClassVar[bool] = True
 

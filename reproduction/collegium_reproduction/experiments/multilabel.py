@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.selection.pool_geometry import fit_features
 from collegium.data import DataSource, Examples, array_spec, default_task, load
+from collegium.data.several_labels import held_in, numbers_of
 from collegium.data.task import Inputs
 from collegium.models.features import Features, distances_squared, extract
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.question import PoolRange, Terms
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.mechanisms import IntArray, SeededNoise
-from collegium_accounting.mechanisms.multilabel_knn import MultiLabelKNN
-from collegium_accounting.multilabel import held_in, numbers_of
 from collegium_accounting.renyi import WIDE_ORDERS, Conversion, RenyiCurve
 from collegium_reproduction.experiments.base import Setting, mean_and_spread, percent, register, table
 from collegium_reproduction.experiments.figures import OTHERS, OURS, PAPERS
 from collegium_reproduction.nearest.coordinator import nearest_edges_squared, shares_of_nearest
+from collegium_reproduction.nearest.multilabel_knn import MultiLabelKNN
 from collegium_reproduction.nearest.party import SampledRecords
 from collegium_reproduction.nearest.question import CountNearest
 

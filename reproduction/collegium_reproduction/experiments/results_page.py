@@ -32,11 +32,11 @@ def render_results(folder: Path) -> str:
     chapters = [(title, list(kept)) for title, kept in _chapters(list(kept_results(folder))) if kept]
     parts = [
         "# Results",
-        "Every figure here comes from the JSON files in `docs/results/`, which `collegium reproduce NAME` writes; "
-        "`collegium reproduce --page` makes this page and its pictures from them. `collegium reproduce --check` "
-        "computes those figures again that need no training, and says which differ. ε is at δ = 1e-5 unless said "
-        "otherwise. ε marked *secret* depends on the votes: it is for comparison only and may not be published as it "
-        "stands.",
+        "Every figure here comes from the JSON files in `docs/research/results/`, which `collegium reproduce NAME` "
+        "writes; `collegium reproduce --page` makes this page and its pictures from them. `collegium reproduce "
+        "--check` computes those figures again that need no training, and says which differ. ε is at δ = 1e-5 unless "
+        "said otherwise. ε marked *secret* depends on the votes: it is for comparison only and may not be published as "
+        "it stands.",
         "\n".join(
             f"- **{title}**: " + "; ".join(f"[{experiment.title}](#{name})" for name, experiment, _ in kept)
             for title, kept in chapters

@@ -4,7 +4,7 @@ All sampled records stand in one fixed order around a query: by the interval tha
 public permutation of the classes that belongs to the query. The first k of them vote, or all of them where there are
 fewer. Records of one interval and one class need no order, as the votes are the same whichever is kept. If one record
 is added or removed, at most one of the first k is swapped: two counts move by 1, and the largest count by at most 1.
-docs/private-knn.md proves it.
+docs/research/private-knn.md proves it.
 
 Where records hold several labels there is no such order. The records of the interval in which the k-th lies share the
 places that are left, and each of them votes in part. If one record is added or removed, one vote, or less, is swapped
@@ -27,8 +27,8 @@ from collegium.coordinator.settings.kinds import register
 from collegium.coordinator.settings.run_config import NeighboursConfig
 from collegium.limits import MAX_CLASSES, MAX_NEIGHBOUR_COUNT
 from collegium.protocol.question import PoolRange, Question, Terms
-from collegium_accounting.multilabel import RESOLUTION
 from collegium_accounting.units import IntArray
+from collegium_reproduction.clipped_votes import RESOLUTION
 from collegium_reproduction.nearest.question import CountNearest
 
 _REACH = 32.0

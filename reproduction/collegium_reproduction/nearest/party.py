@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from collegium.data import Examples
 from collegium.data.pools import contents_of
+from collegium.data.several_labels import held_in
 from collegium.data.task import Inputs
 from collegium.models.features import dimensions
 from collegium.parties.kind import Asked, PartyKind, check_classes, register
 from collegium.parties.neighbours.search import DistanceView, Searches
 from collegium.parties.teachers.splits import derive_key
-from collegium_accounting.multilabel import clipped_votes, held_in
 from collegium_accounting.units import IntArray
+from collegium_reproduction.clipped_votes import clipped_votes
 from collegium_reproduction.nearest.question import CountNearest
 
 _NAME_BYTES = 16

@@ -11,8 +11,9 @@ from collegium import limits
 from collegium.data.values import require
 from collegium.models.features import Features
 from collegium.protocol.question import ONE_RECORD, Cost, PoolRange, Question, register
-from collegium_accounting.mechanisms.labels import LabelMechanism
-from collegium_accounting.multilabel import RESOLUTION
+from collegium_reproduction.clipped_votes import RESOLUTION
+from collegium_reproduction.nearest import multilabel_knn  # noqa: F401  its mechanism is asked with as well
+from collegium_reproduction.nearest.knn import SampledMechanism
 
 
 @register
@@ -32,8 +33,7 @@ class CountNearest(Question):
     """
 
     kind: ClassVar[str] = "nearest-records"
-    serves: ClassVar[type] = LabelMechanism
-    reads: ClassVar[tuple[str, ...]] = ("k", "sampling_rate")
+    serves: ClassVar[type] = SampledMechanism
     per_stage: ClassVar[bool] = True
     several_sums: ClassVar[bool] = True
     per_row: ClassVar[tuple[str, ...]] = ("inputs", "edges_squared")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from collegium.data.several_labels import numbers_of
 from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.errors import ColumnMissing, DataError
-from collegium_accounting.multilabel import numbers_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +96,7 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
 
 
 def encode_several(columns: Mapping[str, NDArray[np.str_]], *, origin: str) -> NDArray[np.int64]:
-    """The label number of each record (`multilabel.numbers_of`), shape ``[n]``, from one column of 0 and 1 per class.
+    """The label number of each record (`numbers_of`), shape ``[n]``, from one column of 0 and 1 per class.
 
     Raises DataError for any other value.
     """

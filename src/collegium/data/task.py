@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from collegium.data.several_labels import MAX_LABELS
 from collegium.limits import MAX_CLASSES, MAX_FEATURES
 from collegium.settings import Frozen
-from collegium_accounting.multilabel import MAX_LABELS
 
 EPOCH = date(1970, 1, 1)
 """A date counts as the number of days since this one."""
@@ -120,7 +120,7 @@ class Task(Frozen):
     multilabel: bool = Field(default=False, exclude_if=lambda several: not several)
     """Whether a record holds any of the classes, none and all included, in place of one.
 
-    Its label number then says which (`multilabel.numbers_of`).
+    Its label number then says which (`several_labels.numbers_of`).
     """
 
     @model_validator(mode="after")

@@ -24,11 +24,11 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from torch import nn
 
+from collegium.data.several_labels import numbers_of
 from collegium.data.task import ImageInputs, Inputs, Task
 from collegium.errors import ConfigurationError, DataError, StorageError
 from collegium.extras import load_plugin, optional_import
 from collegium.whole_files import read_whole, storing
-from collegium_accounting.multilabel import numbers_of
 
 _FORMAT = "collegium-network-1"
 _BATCH = 256

@@ -152,7 +152,7 @@ def accept_key(path: Path, name: str, key: str) -> str | None:
 
 
 def _lock(path: Path) -> Path:
-    return path.with_name(f".{path.name}.lock")
+    return path.with_name(f".{path.stem}.lock")
 
 
 def _with_first_key(fresh: RosterEntry, kept: RosterEntry) -> RosterEntry:

@@ -350,7 +350,8 @@ def _encoded(value: Any) -> object:
         return {"dtype": value.dtype.name, "shape": value.shape, "data": little.tobytes()}
     if isinstance(value, BaseModel):
         return value.model_dump_json()
-    raise TypeError(f"a question holds no {type(value).__name__}")
+    plain = " (make it a plain int, float or bool)" if isinstance(value, np.generic) else ""
+    raise ConfigurationError(f"a question holds no {type(value).__name__}{plain}: its kind's package must mend that")
 
 
 def _decoded(kind: Any, value: Any) -> object:

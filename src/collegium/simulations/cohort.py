@@ -14,6 +14,7 @@ import numpy as np
 from collegium.coordinator.run.surroundings import Progress
 from collegium.coordinator.settings.run_config import PublicData, load_public
 from collegium.data import DataSource, Examples, PoolStore, load
+from collegium.data.several_labels import held_in
 from collegium.data.task import Task
 from collegium.data.teacher_kinds import BUILT_IN, installed_kinds
 from collegium.errors import ConfigurationError
@@ -28,7 +29,6 @@ from collegium.protocol.roster import Roster
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.partitions import partition
 from collegium.whole_files import read_whole, replacing, storing
-from collegium_accounting.multilabel import held_in
 
 RECORDS = "records.npz"
 GROUP = "group"

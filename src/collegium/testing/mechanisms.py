@@ -104,7 +104,7 @@ def check_mechanism(
 
     References
     ----------
-    Clopper and Pearson 1934; δ at every ε: docs/privacy.md, "The exact accountant".
+    Clopper and Pearson 1934; δ at every ε: docs/research/exact-accountant.md.
     """
     promise(runs >= 1000 and teachers >= 2 and classes >= 2, "the suite needs 1000 runs, 2 teachers and 2 classes")
     _check_description(mechanism)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import shlex
 import tomllib
@@ -67,6 +68,31 @@ def test_plan_proposes_what_the_page_says(monkeypatch: pytest.MonkeyPatch) -> No
     assert "Best: gnmax with sigma 8.81, 29 queries" in out
 
 
+def test_check_forecasts_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    init, check = [line for line in commands_of(NOISE) if " init " in line or " --check" in line]
+    monkeypatch.chdir(tmp_path)
+    exec((ROOT / "examples" / "wards.py").read_text(encoding="utf-8"), {})
+    printed(init, monkeypatch)
+    given = re.findall(r"^\| ([\d.]+) \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \|$", NOISE, re.MULTILINE)
+    assert len(given) == 4
+    settings = Path("consortium.toml")
+    for epsilon, *numbers in given:
+        settings.write_text(re.sub(r"^epsilon = .*$", f"epsilon = {epsilon}", settings.read_text(), flags=re.MULTILINE))
+        said = " ".join(printed(check, monkeypatch).split())
+        few, many, known = (number.replace(",", "") for number in numbers)
+        assert f"noise decides the labels with {few} records" in said and f"little accuracy from {many} on" in said
+        assert f"about ± 5 points from {known} records" in said
+
+
+@pytest.mark.parametrize("page", ["choosing-noise.md", "../README.md"])
+def test_the_example_of_epsilon_in_whole_people_is_what_the_definition_allows(page: str) -> None:
+    odds = 10 / 90
+    for epsilon in (0.1, 1.0):
+        low, high = (100 * o / (1 + o) for o in (odds * math.exp(-epsilon), odds * math.exp(epsilon)))
+        row = rf"^\| {epsilon:g} \| between {low:.0f} and {high:.0f} in 100 \| {math.exp(epsilon):.1f} \|"
+        assert re.search(row, text_of_page(page), re.MULTILINE), row
+
+
 def test_a_table_is_the_same_in_every_format_and_what_is_missing_is_said(tmp_path: Path) -> None:
     frame = pd.DataFrame({"age": [50.0, None], "ward": ["b", "?"], "ill": ["ill", "well"], "patient": ["p1", "p2"]})
     frame.to_csv(tmp_path / "visits.csv", index=False)
@@ -112,7 +138,7 @@ def test_the_checks_on_the_page_are_those_that_there_are() -> None:
 
 
 def test_a_student_of_ones_own_learns_from_the_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (source,) = blocks_of(OWN, "python")
+    _, source = blocks_of(OWN, "python")
     pool = pd.DataFrame({"age": np.arange(40), "ward": ["Süd", "Nord"] * 20})
     pool.to_csv(tmp_path / "pool.csv", index=False)
     columns = [

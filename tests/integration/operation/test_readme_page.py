@@ -16,7 +16,11 @@ from collegium import cli
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = sorted(set(re.findall(r"`(collegium [^`]+)`", README)))
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
@@ -35,7 +39,7 @@ def shown_on(page: Path) -> list[str]:
     return [*re.findall(r"`(collegium [^`]+)`", prose), *(line for line in lines if line.startswith("collegium "))]
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=name_of)
 def test_every_command_on_a_page_exists_and_has_the_options_that_it_is_shown_with(page: Path) -> None:
     for line in shown_on(page):
         command, rest = command_of(shlex.split(line, comments=True))
@@ -60,11 +64,21 @@ def test_a_quick_command_runs(line: str) -> None:
     assert ended.value.code == 0 and out.getvalue()
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=name_of)
 def test_links_lead_to_files(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
 def test_every_page_is_named_by_the_readme() -> None:
-    assert [page.name for page in PAGES if f"docs/{page.name}" not in README] == []
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.name}" not in README] == []
+
+
+def test_every_page_of_research_is_listed_with_its_date_and_its_command() -> None:
+    folder = ROOT / "docs" / "research"
+    rows = dict(re.findall(r"^\| \[[^\]]+\]\(([^)]+)\) \| ([^\n]+)$", (folder / "index.md").read_text("utf-8"), re.M))
+    assert {path.name for path in folder.glob("*.md")} == {*rows, "index.md"}
+    assert all(re.match(r"[\d a-z]+ \w+ \d{4} \| `", row) for row in rows.values())
+    modules = re.findall(r"python -m (benchmarks\.\w+)", (folder / "index.md").read_text("utf-8"))
+    paths = [ROOT / module.replace(".", "/") for module in modules]
+    assert paths and [path.name for path in paths if not (path.is_dir() or path.with_suffix(".py").is_file())] == []

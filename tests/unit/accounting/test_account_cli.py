@@ -7,16 +7,19 @@ import math
 import subprocess
 import sys
 
+import collegium_reproduction.nearest.question  # noqa: F401  its mechanisms are named here
 import numpy as np
 import pytest
 
 from collegium.cli import main
+from collegium_accounting import commands
 from collegium_accounting.divergences.exact import exact_divergences
 from collegium_accounting.divergences.grids import NoiseLaw
 from collegium_accounting.divergences.papers import theorem_3
 from collegium_accounting.mechanisms import known_names, mechanism_named
 from collegium_accounting.mechanisms.parameters import fields_of
 from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
+from collegium_accounting.terminal import on_one_thread
 
 VOTES = np.random.default_rng(1).multinomial(250, [0.8, 0.1, 0.05, 0.05], 50)
 CLASSIC = ("--bound", "classic")
@@ -203,15 +206,9 @@ def test_individual_neighbours_are_accounted_for_as_records_that_come_or_go_and_
         assert status == 7 and out == "" and len(err.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        ("knn", "--k", 3, "--classes", 3, "--threshold", 2, "--sigma1", 1, "--sigma2", 1, "--sampling-rate", 0.1),
-        ("class-sums", "--sigma", 4),
-    ],
-)
-def test_what_counts_alone_do_not_show_is_not_audited(collegium, given):
-    status, out, err = collegium("audit", "-m", *given)
+def test_what_counts_alone_do_not_show_is_not_audited(collegium):
+    sampled = ("--k", 3, "--classes", 3, "--threshold", 2, "--sigma1", 1, "--sigma2", 1, "--sampling-rate", 0.1)
+    status, out, err = collegium("audit", "-m", "knn", *sampled)
     assert status == 7 and out == "" and "audited" in err and len(err.strip().splitlines()) == 1
 
 
@@ -379,3 +376,29 @@ def test_an_account_without_privacy_says_why_it_has_no_loss_distribution(collegi
     shown = json.loads(collegium(*given)[1])
     assert shown["bound"] == "exact"
     assert shown["epsilon_data_independent_pld"] is None and "above ε = 50" in shown["notes"][0]
+
+
+@pytest.mark.parametrize("wanted", [None, "3"])
+def test_a_command_of_the_accountant_computes_on_one_thread_unless_the_user_says_otherwise(monkeypatch, wanted):
+    """Without that its products of small matrices spend most of their time waiting for each other."""
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if wanted is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+
+    def pools():
+        return [pool["num_threads"] for pool in threadpoolctl.threadpool_info()]
+
+    seen = []
+    with threadpoolctl.threadpool_limits(2):
+        on_one_thread(lambda: seen.extend(pools()))()
+        assert pools() == [2] * len(seen), "what was before is there again"
+    assert seen and set(seen) == {1 if wanted is None else 2}
+    assert all(command.__wrapped__ for command in (commands.account, commands.plan, commands.audit))
+
+
+def test_class_sums_are_audited_as_the_whole_vectors_that_are_released(collegium):
+    status, out, _ = collegium("audit", "-m", "class-sums", "--sigma", 4, "--classes", 3, "--seed", 1, "--json")
+    shown = json.loads(out)
+    assert status == 0 and (shown["rounds"], shown["teachers"], shown["consistent"]) == (1, 0, True)
+    assert 0.6 < shown["share_reached"] < 1.0

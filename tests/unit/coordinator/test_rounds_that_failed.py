@@ -35,7 +35,7 @@ X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
 NAMES = [f"c-{n}" for n in range(6)]
 TASK = cg.task_of(X[:40], classes=["a", "b", "c"])
 POLICY = cg.PolicyConfig(
-    questions=AGREED,
+    **AGREED,
     minimum_noise_votes=1,
     minimum_noise_sums=0.05,
     record_epsilon=90.0,

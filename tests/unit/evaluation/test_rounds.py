@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import collegium_reproduction.nearest.question  # noqa: F401  its mechanisms are named here
 import numpy as np
 import pytest
 import scipy.optimize

@@ -14,7 +14,7 @@ from collegium_reproduction.experiments.checking import Difference, check, read_
 from collegium.cli import main
 from collegium.errors import StorageError
 
-RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results"
+RESULTS = Path(__file__).resolve().parents[3] / "docs" / "research" / "results"
 
 
 def setting(folder: Path) -> Setting:

@@ -12,10 +12,10 @@ import pytest
 from collegium_reproduction.experiments import knn_table_1_cifar10 as row
 from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.knn_runs import NearestPlan
+from collegium_reproduction.nearest.knn import PrivateKNN
 from PIL import Image
 
 from collegium_accounting.mechanisms.individual_knn import IndividualKNN
-from collegium_accounting.mechanisms.knn import PrivateKNN
 
 TRAIN, TEST, PUBLIC = 120, 80, 50
 

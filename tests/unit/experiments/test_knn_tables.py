@@ -13,11 +13,11 @@ from collegium_reproduction.experiments.knn_runs import NearestPlan, measure
 from collegium_reproduction.experiments.knn_table_1 import PAPER, PLANS, KnnTable1
 from collegium_reproduction.experiments.knn_table_2 import PLAN, KnnTable2
 from collegium_reproduction.nearest.coordinator import NearestRecords
+from collegium_reproduction.nearest.knn import PrivateKNN
 
 from collegium.data import DataSource, Examples, default_task, load
 from collegium_accounting.game.laws import block_epsilon
 from collegium_accounting.mechanisms import Adjacency, Unit
-from collegium_accounting.mechanisms.knn import PrivateKNN
 
 TASK = default_task("digits")
 DIGITS: dict[str, Any] = {

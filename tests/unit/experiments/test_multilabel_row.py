@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from collegium_reproduction.clipped_votes import RESOLUTION
 from collegium_reproduction.experiments.multilabel import (
     ATTRIBUTES,
     DIGITS_WITH,
@@ -20,14 +21,13 @@ from collegium_reproduction.experiments.multilabel import (
     mechanism,
     stated_epsilons,
 )
+from collegium_reproduction.nearest.multilabel_knn import MultiLabelKNN
 from collegium_reproduction.nearest.party import SampledRecords
 
 from collegium.data import Examples
 from collegium.data.task import ImageInputs
 from collegium.models.features import Features
 from collegium_accounting.mechanisms import SeededNoise
-from collegium_accounting.mechanisms.multilabel_knn import MultiLabelKNN
-from collegium_accounting.multilabel import RESOLUTION
 from collegium_accounting.renyi import WIDE_ORDERS
 
 SMALL = ImageInputs(height=8, width=8)
@@ -78,7 +78,10 @@ def test_sums_are_over_k_records_of_a_sample_at_the_stated_rate() -> None:
 
 
 def test_clipping_costs_less_and_hides_ones_unless_the_threshold_follows() -> None:
-    costs = [epsilons(mechanism(tau).charge(WIDE_ORDERS))[1] for tau in (1.0, 4.0, 5.0, 10.0)]
+    costs = [
+        epsilons(mechanism(tau).stages[0].charge(WIDE_ORDERS, mechanism(tau).unit()))[1]
+        for tau in (1.0, 4.0, 5.0, 10.0)
+    ]
     assert costs[0] < costs[1] < costs[2] == costs[3]
     sums = np.full((1, 10), NEIGHBOURS * 3 * RESOLUTION // 10)
     quiet = (replace(mechanism(3.0, share), sigma=5.0) for share in (0.5, 0.25))

@@ -13,7 +13,7 @@ from collegium_reproduction.experiments.base import MADE, Drawn, Experiment, sav
 from collegium_reproduction.experiments.results_page import CHAPTERS, render_results
 from typer.testing import CliRunner
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "research"
 
 
 def test_the_page_is_what_the_committed_results_make() -> None:

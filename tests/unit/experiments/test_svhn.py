@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from collegium_reproduction.experiments import svhn
 from collegium_reproduction.experiments.base import Setting
+from collegium_reproduction.nearest.knn import PrivateKNN
 from scipy.io import savemat
 
 from collegium_accounting.mechanisms import create
-from collegium_accounting.mechanisms.knn import PrivateKNN
 
 TRAIN, TEST, POOL = 200, 100, 60
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import collegium_reproduction.nearest.question  # noqa: F401  its mechanisms are named here
 import numpy as np
 import pytest
+from collegium_reproduction.clipped_votes import RESOLUTION, clipped_votes
 from collegium_reproduction.interactive_gnmax import InteractiveGNMax
 from collegium_reproduction.propose_test_release import votes_to_change
 
@@ -27,7 +29,6 @@ from collegium_accounting.mechanisms import (
     mechanism_named,
     register,
 )
-from collegium_accounting.multilabel import RESOLUTION, clipped_votes
 from collegium_accounting.renyi import WIDE_ORDERS
 from collegium_accounting.units import checked_counts, winners
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from collegium_reproduction.clipped_votes import swap_l2
 from collegium_reproduction.exact_nearest import ExactNearest, exact_shares
 from collegium_reproduction.nearest.party import SampledRecords
 from collegium_reproduction.nearest.question import CountNearest
@@ -23,6 +24,7 @@ from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, load
+from collegium.data.several_labels import held_in, numbers_of
 from collegium.data.task import NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.errors import ConfigurationError, DataError
 from collegium.models.students import read_student
@@ -35,7 +37,6 @@ from collegium.protocol.requests import Ask, Fit, SecureSumStep
 from collegium.simulations.local import InProcessParties
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.mechanisms import create
-from collegium_accounting.multilabel import held_in, numbers_of, swap_l2
 from collegium_accounting.renyi import WIDE_ORDERS
 
 pytestmark = pytest.mark.slow
@@ -215,7 +216,7 @@ def test_a_party_refuses_what_its_task_or_policy_does_not_know(of_kinds: Example
     assert code(question(sigma=0.0)).startswith("refused-mechanism")
     single = replace(question(), terms=replace(question().terms, mechanism="knn"))
     assert code(single).startswith("refused")
-    quiet = Policy(PolicyConfig(questions=AGREED, minimum_noise_votes=5.0, sum_modes=("clear",)))
+    quiet = Policy(PolicyConfig(**AGREED, minimum_noise_votes=5.0, sum_modes=("clear",)))
     assert "less than the party agreed to" in code(question(), policy=quiet)
     with pytest.raises(DataError, match="outside"):
         members(Examples(of_kinds.x[:9], np.full(9, 8)), tmp_path, task=TASK)

@@ -186,7 +186,7 @@ def test_the_partys_own_charge_is_the_sampled_gaussians(stage: str, l2: float) -
 
 
 def test_a_policy_ends_what_sampled_neighbours_may_cost_a_record(tmp_path: Path) -> None:
-    config = PolicyConfig(questions=AGREED, record_epsilon=2.0, sum_modes=("clear",))
+    config = PolicyConfig(**AGREED, record_epsilon=2.0, sum_modes=("clear",))
     account = AnswerBook(tmp_path, "clinic", config, None)
     clinic = Clinic(tmp_path, policy=Policy(config), account=account)
     answered = []

@@ -152,7 +152,7 @@ def test_who_drops_out_between_its_answer_and_the_sum_is_left_out_of_it(go: Any,
     assert labels(tmp_path / "dropped") == labels(tmp_path / "without")
 
 
-STRICT = PolicyConfig(questions=AGREED, minimum_noise_votes=1, queries=1000, record_epsilon=1000.0, few_parties=True)
+STRICT = PolicyConfig(**AGREED, minimum_noise_votes=1, queries=1000, record_epsilon=1000.0, few_parties=True)
 """Agrees to one exact sum about an input."""
 
 

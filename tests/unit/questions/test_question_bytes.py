@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collegium.data.task import TeacherSettings
-from collegium.errors import ProtocolViolation
+from collegium.errors import ConfigurationError, ProtocolViolation
 from collegium.models.coverage import CoverageSpec
 from collegium.models.features import Features
 from collegium.models.kernels import KernelSpec
@@ -227,3 +227,12 @@ def test_a_question_with_other_bytes_in_one_place_is_refused_or_is_one(
 ) -> None:
     data, (start, length) = encode(QUESTIONS[kind]), cut
     only_or_refused(kind, data[:start] + put + data[start + length :])
+
+
+@pytest.mark.parametrize(("value", "advice"), [(np.int64(3), "plain int"), (object(), "package must mend that")])
+def test_a_question_of_a_plug_in_that_holds_what_has_no_encoding_is_one_clear_line(value: Any, advice: str) -> None:
+    question = copy.copy(QUESTIONS[CastVotes.kind])
+    object.__setattr__(question, "classes", value)
+    for use in (encode, lambda odd: odd.asked):
+        with pytest.raises(ConfigurationError, match=rf"^a question holds no {type(value).__name__}.*{advice}"):
+            use(question)

@@ -104,6 +104,7 @@ class PrivacyReport:
         return {key: _json(value) for key, value in values.items()}
 
 
+# One call with names for a notebook; each name is an option of the command.
 def account(
     mechanism: Mechanism,
     *,
@@ -169,7 +170,7 @@ def account(
     References
     ----------
     Papernot et al. 2017 and 2018 for the mechanisms; Canonne, Kamath and Steinke 2020, Proposition 12, for the
-    conversion of Rényi divergences; docs/privacy.md for the bound of the argmax.
+    conversion of Rényi divergences; docs/research/exact-accountant.md for the bound of the argmax.
     """
     if (queries is None) == (votes is None):
         raise ConfigurationError("say what to account for: either queries=N or votes=[queries, classes]")

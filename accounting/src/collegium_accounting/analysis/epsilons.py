@@ -30,8 +30,8 @@ class ExactEpsilon:
     certified : float
         ε of every adversary is at most this.
     attained : float or None
-        A concrete adaptive adversary forces this ε, in the game of docs/privacy.md. Where several kinds of rounds
-        are composed it is that of one of them; None where no winner alone is released.
+        A concrete adaptive adversary forces this ε, in the game of docs/research/exact-accountant.md. Where several
+        kinds of rounds are composed it is that of one of them; None where no winner alone is released.
     """
 
     certified: float
@@ -146,7 +146,7 @@ def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | N
 
     References
     ----------
-    docs/privacy.md, "The exact accountant".
+    docs/research/exact-accountant.md, "The exact accountant".
     """
     rounds = rounds_of(charges, classes)
     try:
@@ -177,6 +177,7 @@ def all_epsilons(
     )
 
 
+# Each of these is a choice of its own; callers name those that they make.
 def secret_epsilons(
     mechanism: Mechanism,
     votes: IntArray,

@@ -174,6 +174,7 @@ def _pairs(levels: Levels, around: Neighbourhood, screen: ThresholdTestLaw | Non
     )
 
 
+# The arrays of one pair of classes, as the loop over pairs has them.
 def _screened(
     levels: Levels,
     screen: ThresholdTestLaw,

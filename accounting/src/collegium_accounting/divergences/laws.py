@@ -184,6 +184,7 @@ class _ShiftRatios:
         return cls(loses(table.density), gains(table.density), *below, *upto)
 
 
+# The arrays of one chunk, as the loop over chunks has them.
 def _products_of_chunk(
     count: IntArray,
     multiplicity: IntArray,

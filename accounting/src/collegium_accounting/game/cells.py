@@ -1,8 +1,8 @@
 """Cells of positions, and what is known of the outcomes' probabilities at every position in a cell.
 
 With P the law of a round's outcomes under the one data set and Q under the other, every log-ratio ℓᵢ = log Pᵢ/Qᵢ is
-monotone in each coordinate of a position, and so are the Qᵢ: the corners of a cell enclose them (docs/privacy.md,
-Lemmas 1 and 2).
+monotone in each coordinate of a position, and so are the Qᵢ: the corners of a cell enclose them (Lemmas 1 and 2 of
+docs/research/exact-accountant.md).
 """
 
 from dataclasses import dataclass

@@ -87,7 +87,7 @@ class CellCurves:
 
 
 def cell_curves(enclosure: Enclosure, sampling: Sampling, grid: FloatArray, signed: bool) -> CellCurves:
-    """Curves on k = e^{grid} of every enclosed cell; docs/privacy.md, "The exact accountant", Lemmas 5 and 6."""
+    """Curves on k = e^{grid} of every enclosed cell; docs/research/exact-accountant.md, Lemmas 5 and 6."""
     q, ell = enclosure.corners[:, 0], enclosure.corners[:, 1]
     ell = np.where(q > 0.0, ell, 0.0)
     above, below = sampling.upper(ell), sampling.lower(ell)

@@ -77,8 +77,9 @@ def discrete_vector(l2: float, sigma: float, entries: int, closeness: float = 0.
     """A vector of integers with discrete Gaussian noise.
 
     A discrete Gaussian of parameter σ is, but for factors e^{±t} per changed entry, continuous noise of variance
-    σ² − r² that is then rounded at random to an integer, which commutes with integer shifts; see docs/privacy.md,
-    "Whole vectors". r is about one unit; where that is much of σ, the law is the Rényi curve.
+    σ² − r² that is then rounded at random to an integer, which commutes with integer shifts; see "Whole
+    vectors" in docs/research/exact-accountant.md. r is about one unit; where that is much of σ, the law is the
+    Rényi curve.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def block_epsilon(rounds: Mapping[Law, int], delta: float, limits: Mapping[Law, 
 
     References
     ----------
-    docs/privacy.md, "The exact accountant" (composition) and "Whole vectors".
+    docs/research/exact-accountant.md, "The exact accountant" (composition) and "Whole vectors".
     """
     played = {law: count for law, count in rounds.items() if count}
     most = {law: max(count, (limits or {}).get(law, 0)) for law, count in played.items()}

@@ -1,8 +1,8 @@
 """Positions in a plane: rounds in which one vote moves from class a to class b, with a third outcome "another class".
 
-The three-outcome variable and its monotone enclosures are those of docs/privacy.md, section 4: given M, the largest
-noisy count among the other classes, a stands at x and b at y. Beyond the reach the third outcome is lost and
-the duel of a and b on a line remains.
+The three-outcome variable and its monotone enclosures are those of docs/research/exact-accountant.md, section 4: given
+M, the largest noisy count among the other classes, a stands at x and b at y. Beyond the reach the third outcome is
+lost and the duel of a and b on a line remains.
 """
 
 import math
@@ -98,7 +98,7 @@ class Plane:
         """``line``, the duel of a and b without M, made to bound the rest of the plane as well.
 
         With E the event that M wins, p and q the densities of the noisy counts of a and b, the three outcomes'
-        hockey sticks exceed the duel's by at most 2·∫_E |p − k·q|: docs/privacy.md, Lemma 7.
+        hockey sticks exceed the duel's by at most 2·∫_E |p − k·q|: docs/research/exact-accountant.md, Lemma 7.
         """
         far = _RIDGE[self.lattice.family] - self.vote_length
         tail = float(exp(self.lattice.log_beyond(far)))

@@ -148,7 +148,7 @@ def winner_profile(law: RoundLaw, rounds: int) -> Profile:
 
     References
     ----------
-    docs/privacy.md, "The exact accountant".
+    docs/research/exact-accountant.md, "The exact accountant".
     """
     key = _checked_key(law, rounds)
     told = _told(law, rounds)

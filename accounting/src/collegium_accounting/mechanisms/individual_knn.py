@@ -3,7 +3,7 @@
 Zhu et al. 2023 on the individual Rényi filter of Feldman and Zrnic 2021. Whether a record votes depends on
 itself and on public data alone, so a vote of weight w ≤ 1 moves one count by w and costs its record
 αw²/(2σ²) at order α. A record leaves for good before its w² pass ``participations`` in sum; the party keeps
-count. Counts come in units of 1/``levels``, so that weights are whole numbers. docs/individual-neighbours.md
+count. Counts come in units of 1/``levels``, so that weights are whole numbers. docs/research/individual-neighbours.md
 """
 
 from dataclasses import dataclass

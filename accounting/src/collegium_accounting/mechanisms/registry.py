@@ -44,7 +44,10 @@ def mechanism_named(name: str) -> type[Mechanism]:
     try:
         return _by_name.loaded()[name]
     except KeyError:
-        raise ConfigurationError(f"no mechanism is called {name!r}; choose one of {', '.join(known_names())}") from None
+        raise ConfigurationError(
+            f"no mechanism is called {name!r}; choose one of {', '.join(known_names())}, or install the package that "
+            "has it: collegium-reproduction has those of the papers, such as knn"
+        ) from None
 
 
 def known_names() -> tuple[str, ...]:

@@ -97,14 +97,14 @@ def verify(
         witnesses = kept.witnesses()  # first: parties of a run sign entries that are made meanwhile
     found = _walked(_file(path), key, None if head is None else str(Head.parse(head)), chain)
     with Ledger.read(_file(path), signed=found.heads, chain=chain) as ledger:
-        for stated in ledger.terms_charged():
+        paid, identity, elsewhere = ledger.charged(), ledger.identity(), dict[str, list[str]]()
+        for stated, _ in paid:
             check_terms(stated)
         printed = {unit: ledger.epsilon(unit) for unit in ledger.units()}
-        entries, identity, elsewhere = list(ledger.entries()), ledger.identity(), dict[str, list[str]]()
     for party, witness in witnesses.items():
         if not witness.holds or witness.head not in found.heads:
             raise LedgerCorrupt(f"{party} did not sign this ledger's head {witness.head}: another one took its place")
-        elsewhere[party] = check_witness(party, witness, entries, identity)
+        elsewhere[party] = check_witness(party, witness, paid, identity)
     for unit, epsilon in printed.items():
         least, _ = found.bounds(*unit)
         if epsilon < least * (1.0 - 1e-9):

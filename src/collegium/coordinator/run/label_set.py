@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data.several_labels import held_in
 from collegium.data.task import Task
 from collegium.models.students import Student
 from collegium.privacy.analysis.evaluation import Estimate, measures
 from collegium.privacy.evaluation_cells import Layout, other_classes
 from collegium.settings import Frozen
 from collegium_accounting.mechanisms import IntArray
-from collegium_accounting.multilabel import held_in
 
 _MOST_SCORED = 20
 """With more classes, their areas under the ROC curve would take more memory than they are worth."""

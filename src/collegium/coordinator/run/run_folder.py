@@ -14,10 +14,10 @@ import numpy as np
 from pydantic import ValidationError
 
 from collegium.coordinator.run.run_record import RUN_FORMAT, RunRecord
+from collegium.data.several_labels import held_in, numbers_of
 from collegium.errors import StorageError
 from collegium.settings import first_mistake
 from collegium.whole_files import exclusive, read_whole, storing, write_whole
-from collegium_accounting.multilabel import held_in, numbers_of
 
 ONE_LABEL = ("label",)
 

@@ -15,6 +15,7 @@ from collegium.coordinator.rounds.readiness import READY, PartyStatus
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult
 from collegium.coordinator.run.label_set import UNASKED, Quality, label_quality
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.data.several_labels import held_in
 from collegium.data.task import Task
 from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
@@ -22,7 +23,6 @@ from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.privacy.analysis.pool_fit import PoolFit
 from collegium_accounting.mechanisms import ABSTAIN, IntArray
-from collegium_accounting.multilabel import held_in
 
 RUN_FORMAT: Final = 6
 """Version of the record: raised with every change of its fields."""

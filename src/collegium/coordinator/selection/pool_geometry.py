@@ -1,7 +1,7 @@
 """Features of the public pool, the projection that it gives, and radii around its inputs.
 
 Nothing here may look at anything but public data: the privacy of neighbours rests on it
-(docs/individual-neighbours.md).
+(docs/research/individual-neighbours.md).
 """
 
 import math

@@ -13,12 +13,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from collegium.coordinator.students import LearningProblem, register
+from collegium.data.several_labels import held_in
 from collegium.models.augmentation import STRONG, TEACHER, WEAK, Strength, augment, mirrored
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import NetworkStudent, Pair, build_network, network_inputs
 from collegium.models.training import Learner, train
 from collegium.settings import Frozen
-from collegium_accounting.multilabel import held_in
 
 _AT_ONCE = 500
 _BATCH = 128

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from collegium.data.examples import encode
 from collegium.data.loading.loading import load_inputs
 from collegium.data.loading.sources import DataSource
+from collegium.data.several_labels import held_in
 from collegium.data.task import Task
 from collegium.errors import DataError, StorageError
 from collegium.models.students import Student, read_student
 from collegium.settings import validate_config
-from collegium_accounting.multilabel import held_in
 
 RawInputs: TypeAlias = "str | Path | pd.DataFrame | ArrayLike"
 """A file or folder of images, a frame with the task's columns, or an array as `collegium.encode` takes it."""

@@ -68,7 +68,7 @@ def charged_epsilons(ledger: Ledger) -> dict[str, float]:
 
     Raises LedgerCorrupt where an entry states less than its mechanism costs, or costs of no mechanism that is known.
     """
-    for terms in ledger.terms_charged():
+    for terms, _ in ledger.charged():
         check_terms(terms)
     return {unit[0]: ledger.epsilon(unit) for unit in ledger.units()}
 

@@ -96,10 +96,10 @@ class LedgerReader:
         with self._reading() as chain:
             return chain.terms
 
-    def terms_charged(self) -> list[Terms]:
-        """All terms under which something was charged."""
+    def charged(self) -> list[tuple[Terms, dict[str, int]]]:
+        """All terms under which something was charged, with the rounds by purpose."""
         with self._reading() as chain:
-            return [terms for terms, charged in chain.periods if charged]
+            return [(terms, dict(rounds)) for terms, rounds in chain.periods if rounds]
 
     def units(self) -> list[ProtectedUnit]:
         """Every unit that charges are stated for, the budget's own first."""

@@ -5,7 +5,7 @@ asked for, or fewer releases than they agreed to, does not bear their signatures
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -13,11 +13,13 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from collegium.errors import CollegiumError, LedgerCorrupt
-from collegium.privacy.ledger.chain import Entry
-from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.stated_laws import covers
 from collegium.privacy.ledger.steps import Step
 from collegium_accounting.mechanisms import AddedBy, VoteMechanism
+
+Charged = tuple[Terms, Mapping[str, int]]
+"""Terms, and the rounds that were charged under them by purpose."""
 
 _PURPOSE = b"collegium ledger followed v2\0"
 
@@ -62,12 +64,12 @@ def listed(answers: Mapping[str, int]) -> str:
     return json.dumps([{**json.loads(line), "answers": number} for line, number in sorted(answers.items())])
 
 
-def check_witness(party: str, witness: Witness, entries: Iterable[Entry], identity: bytes) -> list[str]:
-    """Raise LedgerCorrupt unless the charges cover what ``party`` signed that it agreed to.
+def check_witness(party: str, witness: Witness, charged: Sequence[Charged], identity: bytes) -> list[str]:
+    """Raise LedgerCorrupt unless what was ``charged`` covers what ``party`` signed that it agreed to.
 
     Returns the names of other ledgers under which it agreed to something.
     """
-    charged = [(entry.terms, entry.content) for entry in entries if isinstance(entry.content, Charge)]
+    rounds = [(terms.blocks[purpose].step, n) for terms, held in charged for purpose, n in held.items()]
     others = set()
     try:
         for said in json.loads(witness.agreed):
@@ -77,7 +79,7 @@ def check_witness(party: str, witness: Witness, entries: Iterable[Entry], identi
                 continue
             asked = Step.read(said)
             mechanism, _ = asked.described
-            paid = sum(charge.queries for terms, charge in charged if _covers(terms.blocks[charge.purpose].step, asked))
+            paid = sum(n for step, n in rounds if _covers(step, asked))
             # Without the parties' noise an answer may be asked for again, and records that pay for themselves are not
             # charged by the answer.
             counted = mode == "masked+noised" and mechanism.record_budget(AddedBy(asked.honest_survivors)) is None

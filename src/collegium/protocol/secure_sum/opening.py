@@ -68,7 +68,7 @@ class Collected:
 
     def about(self) -> dict[str, Any]:
         """All but ``total``, as JSON has it."""
-        by_party = {name: {index: one.hex() for index, one in getattr(self, name).items()} for name in _BY_PARTY}
+        by_party = {name: {str(index): one.hex() for index, one in getattr(self, name).items()} for name in _BY_PARTY}
         return {
             "parameters": self.setup.parameters().SerializeToString(deterministic=True).hex(),
             "roster": {name: key.hex() for name, key in self.setup.roster.items()},

@@ -1,7 +1,7 @@
 """How many neighbours each party needs, and how many of them open a secret: computed, not guessed.
 
 Notation: n parties on the roster; at most C of them collude with the coordinator; D drop out; Q is the quorum. Each
-chooses k *holders*, of whom t open a secret. docs/protocol.md, section "The bounds of the graph", proves the bounds
+chooses k *holders*, of whom t open a secret. docs/research/secure-sum-graph.md proves the bounds
 A_s, B_s and s* that are computed here.
 """
 
@@ -112,7 +112,7 @@ def secrecy_failure(
 
     Returns
     -------
-    failure, isolated : A_1 + … + A_{s*} + B_{s*+1} + … of docs/protocol.md, and s*: the smallest s*
+    failure, isolated : A_1 + … + A_{s*} + B_{s*+1} + … of docs/research/secure-sum-graph.md, and s*: the smallest s*
         whose failure is at most ``target``, or the one with the least failure when there is none.
     """
     if neighbours >= parties - 1:

@@ -3,24 +3,27 @@
 There is no screening: what is released for a query is one bit a label, and which query it was is public.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data.several_labels import MAX_LABELS, numbers_of
 from collegium_accounting.mechanisms.gaussian_stage import GaussianLabels
-from collegium_accounting.mechanisms.knn import NO_AUDIT_OF_SAMPLES, Neighbours, SamplingRate, check_records
-from collegium_accounting.mechanisms.labels import LabelMechanism, LabelStage, Seen
+from collegium_accounting.mechanisms.labels import LabelStage, Seen
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
-from collegium_accounting.multilabel import MAX_LABELS, RESOLUTION, numbers_of, swap_l2
-from collegium_accounting.units import Adjacency, IntArray, Unit
+from collegium_accounting.units import IntArray, Unit
+from collegium_reproduction.clipped_votes import RESOLUTION, swap_l2
+from collegium_reproduction.nearest.knn import Neighbours, SampledMechanism, SamplingRate, check_records
 
 
 @register
 @dataclass(frozen=True)
-class MultiLabelKNN(LabelMechanism):
+class MultiLabelKNN(SampledMechanism):
     """A label is on where its clipped votes + N(0, σ²) reach a share of k; data-independent accounting alone.
 
     Clipping lowers every sum: with τ below the number of labels that records typically hold, an ``on_share``
@@ -29,10 +32,7 @@ class MultiLabelKNN(LabelMechanism):
 
     name: ClassVar[str] = "multilabel-knn"
     source: ClassVar[str] = "Zhu et al., CVPR 2020, τ-approximation, Poisson-sampled; Mironov, Talwar, Zhang 2019"
-    adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE,)
     several_labels: ClassVar[bool] = True
-    no_votes_because: ClassVar[str] = "data-dependent accounting is not valid for sampled records"
-    no_audit_because: ClassVar[str] = NO_AUDIT_OF_SAMPLES
 
     k: Neighbours
     labels: Annotated[int, Parameter("number of classes; a record may hold several of them", at_most=MAX_LABELS)]
@@ -49,7 +49,7 @@ class MultiLabelKNN(LabelMechanism):
 
 @dataclass(frozen=True)
 class LabelsOn:
-    """Each label is on whose noisy sum reaches so many votes; sums are in parts of a vote (`multilabel.RESOLUTION`)."""
+    """Each label is on whose noisy sum reaches so many votes; sums are in parts of one (`clipped_votes.RESOLUTION`)."""
 
     votes: float
     seen: ClassVar[Seen] = Seen.VECTOR
@@ -58,7 +58,7 @@ class LabelsOn:
         return counts
 
     def read(self, noisy: IntArray | NDArray[np.float64]) -> IntArray:
-        """The number of each query's labels (`multilabel.numbers_of`), from sums ``[queries, labels]``."""
+        """The number of each query's labels (`several_labels.numbers_of`), from sums ``[queries, labels]``."""
         return numbers_of(np.asarray(noisy >= self.votes * RESOLUTION))
 
 

@@ -1,4 +1,4 @@
-"""docs/embeddings.md with sentence embeddings of real abstracts: the configuration, and a student at ε = 1."""
+"""docs/your-own.md with sentence embeddings of real abstracts: the configuration, and a student at ε = 1."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_five_institutions_with_embeddings_of_abstracts_learn_more_than_the_cons
     x, y = held["x"][order], held["y"][order].astype(np.int64)
     monkeypatch.chdir(tmp_path)
     np.savez("pool.npz", x=x[2000:2500])
-    (command,) = commands_of(text_of_page("embeddings.md"))
+    (command,) = commands_of(text_of_page("your-own.md"))
     with pytest.raises(SystemExit) as ended:
         main(shlex.split(command)[1:])
     assert ended.value.code == 0

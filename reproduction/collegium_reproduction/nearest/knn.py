@@ -5,30 +5,39 @@ each of the two stages. Data-dependent accounting is not valid under sampling: w
 uncertainty about who was in, which an analysis of the realised votes throws away.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from collegium_accounting.errors import UnsupportedAccounting
+from collegium.errors import UnsupportedAccounting
 from collegium_accounting.mechanisms.gaussian_stage import GaussianLabels
 from collegium_accounting.mechanisms.labels import ArgMax, LabelMechanism, LabelStage, Seen, Threshold
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
 from collegium_accounting.units import Adjacency, Unit
 
-_NOT_UNDER_SAMPLING = (
-    "data-dependent accounting is not valid for knn: Poisson sampling protects by hiding who was sampled, and an "
-    "analysis of the votes that came out takes the sample as known; account with --screened and --answered instead"
-)
-NO_AUDIT_OF_SAMPLES = "its charge relies on the parties' sampling of records, which counts no longer show"
-
 SamplingRate = Annotated[float, Parameter("probability with which a record takes part in a stage", at_most=1.0)]
 Neighbours = Annotated[int, Parameter("neighbours that vote on each query")]
 
 
+class SampledMechanism(LabelMechanism):
+    """A mechanism for the votes of records in a Poisson sample, which every stage draws anew."""
+
+    adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE,)
+    no_votes_because: ClassVar[str] = (
+        "data-dependent accounting is not valid here: Poisson sampling protects by hiding who was sampled, and an "
+        "analysis of the votes that came out takes the sample as known; account with --screened and --answered instead"
+    )
+    no_audit_because: ClassVar[str] = (
+        "its charge relies on the parties' sampling of records, which counts no longer show"
+    )
+
+
 @register
 @dataclass(frozen=True)
-class PrivateKNN(LabelMechanism):
+class PrivateKNN(SampledMechanism):
     """Screen M queries with N(0, σ₁²) against T, answer those that pass with N(0, σ₂²) on each count.
 
     A record in or out of the data swaps at most one of the k neighbours: two counts move by one.
@@ -36,9 +45,6 @@ class PrivateKNN(LabelMechanism):
 
     name: ClassVar[str] = "knn"
     source: ClassVar[str] = "Zhu et al., CVPR 2020, Theorem 7, Poisson-sampled; Mironov, Talwar, Zhang 2019"
-    adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE,)
-    no_votes_because: ClassVar[str] = _NOT_UNDER_SAMPLING
-    no_audit_because: ClassVar[str] = NO_AUDIT_OF_SAMPLES
 
     k: Neighbours
     classes: Annotated[int, Parameter("number of classes")]

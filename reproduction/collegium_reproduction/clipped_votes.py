@@ -1,35 +1,21 @@
-"""Records that hold several of a task's classes at once: the set as one number, and its vote clipped to L1 ≤ τ.
+"""The vote of a record that holds several of a task's classes at once, clipped to L1 ≤ τ.
 
 A vote is fractions, and sums are of integers: votes travel in whole parts of 1/`RESOLUTION`, rounded towards zero,
 which keeps L1 ≤ τ.
 """
+
+from __future__ import annotations
 
 import math
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from collegium_accounting.errors import ConfigurationError, DataError
+from collegium.errors import ConfigurationError, DataError
 from collegium_accounting.units import IntArray
-
-MAX_LABELS = 62
-"""Classes of which a record may hold several: one bit each of a number that a ledger keeps."""
 
 RESOLUTION = 256
 """Parts of a vote that a clipped vote is counted in."""
-
-
-def numbers_of(held: ArrayLike) -> IntArray:
-    """The number of each set: bit i is set where class i is held. From 0/1 ``[n, classes]`` to ``[n]``."""
-    bits = np.asarray(held, dtype=np.int64)
-    numbers: IntArray = (bits << np.arange(bits.shape[-1])).sum(axis=-1)
-    return numbers
-
-
-def held_in(numbers: IntArray, classes: int) -> IntArray:
-    """What `numbers_of` made the numbers of: 0/1, shape ``[n, classes]``."""
-    held: IntArray = (np.asarray(numbers, dtype=np.int64)[..., None] >> np.arange(classes)) & 1
-    return held
 
 
 def clipped_votes(votes: ArrayLike, tau: float) -> IntArray:
@@ -55,7 +41,7 @@ def swap_l2(tau: float, labels: int) -> float:
 
     One clipped vote takes the place of another, or of a mean of others: entries move by at most 1, and their
     squares add up to at most those of both votes, which are at most their L1 norms. The party and the coordinator
-    each round an entry down once, by less than a part. Proved in docs/private-knn.md.
+    each round an entry down once, by less than a part. Proved in docs/research/private-knn.md.
     """
     return math.sqrt(min(2.0 * tau, float(labels))) + 2.0 * math.sqrt(labels) / RESOLUTION
 
