@@ -196,7 +196,7 @@ class AnswerBook:
             raise CostRefused("policy: the party's own epsilon is kept for its votes as one among neighbours")
         paying = (self._records, self._party) if cost.per_party else (self._records,)
         if any(ledger.affordable(asked.purpose, queries, asked.laws) < queries for ledger in paying):
-            raise CostRefused("policy: the answer would cost more than is left")
+            raise CostRefused("policy: the answer would cost more than record_epsilon or epsilon leaves")
         for ledger in paying if queries and not check_only else ():
             try:
                 ledger.charge(asked.purpose, queries, asked.laws, step=asked.step)
