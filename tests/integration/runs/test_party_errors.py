@@ -53,7 +53,7 @@ class Consortium:
             "credentials": "ash",
             "folder": "kept",
             "policy": "policy.toml",
-            "data": {"source": self.folder / "records.npz"},
+            "data": {"source": self.folder / "records.npz", "one_row_each": True},
         }
         path.write_text("\n".join(f"{key} = {toml(value)}" for key, value in (settings | changes).items()) + "\n")
         return path

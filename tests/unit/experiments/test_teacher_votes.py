@@ -53,4 +53,4 @@ def test_the_figures_are_those_of_the_histograms() -> None:
     assert found.teacher_accuracy == pytest.approx((0.8 + 0.5 + 0.2) / 3)
     assert found.plurality_accuracy == pytest.approx(1 / 3)
     assert found.gap == pytest.approx((0.6 + 0.0 + 0.5) / 3)
-    assert found.epsilons == secret_epsilons(mechanism, votes, 1e-5, noise=("discrete",))
+    assert found.epsilons == secret_epsilons(mechanism, votes, 1e-5, unit=mechanism.unit(), noise=("discrete",))

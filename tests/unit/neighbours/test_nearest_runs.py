@@ -33,7 +33,7 @@ from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import Request
-from collegium.protocol.question import PoolRange, encode
+from collegium.protocol.question import PoolRange, Terms, encode
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.simulations.local import InProcessParties
@@ -256,7 +256,7 @@ def test_the_students_features_find_the_records_of_the_next_round(mechanism: str
     sampled = create("knn", k=20, classes=10, **NOISE)
     within = create("individual-knn", sigma=4.0, participations=1)
     put, stage = (sampled, "release") if mechanism == "knn" else (within, "")
-    first, second = (one.ask(put, "clear", inputs, stage) for one in (questions, informed))
+    first, second = (one.ask(Terms.of(put, "clear", stage), inputs) for one in (questions, informed))
     assert questions.want_student and first.features.name == "hog" and second.features.name == "network"
     assert second.features.projection.shape[1] == 16 and first.name != second.name
 
