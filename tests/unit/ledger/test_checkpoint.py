@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.errors import LedgerCorrupt
-from collegium.privacy.ledger import checkpoint, ledger
+from collegium.privacy.ledger import checkpoint
 from collegium.privacy.ledger.chain import Chain
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
@@ -31,7 +31,7 @@ WINNER = RoundLaw("gumbel", 40.0, Adjacency.REPLACE, 2)
 
 @pytest.fixture(autouse=True)
 def checkpoints_are_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "CHECKPOINT_EVERY", EVERY)
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_EVERY", EVERY)
 
 
 def work(ledger: Ledger, batch: int) -> None:

@@ -149,7 +149,9 @@ def test_blocks_fixed_together_cost_what_was_stated_whatever_is_used_of_them(ope
             ledger.charge("test", 10)
             assert ledger.epsilon() == pytest.approx(whole)
         ledger.charge("answer", 1)
-        assert ledger.adaptive and whole > block_epsilon({test: 30, answer: 1}, 1e-5)
+        with ledger.reading() as chain:
+            assert chain.spending.adaptive
+        assert whole > block_epsilon({test: 30, answer: 1}, 1e-5)
         assert ledger.epsilon() == pytest.approx(whole)
         assert ledger.affordable("answer", 1000) == 99
 

@@ -87,18 +87,20 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
         stages = _stage_charges(entries, name, terms.adjacency)
         exact = ExactEpsilon(charged, None)
         units[name] = Epsilons(charged, delta) if stages is None else all_epsilons(stages, exact, delta)
+    with ledger.reading() as chain:
+        adaptive, values = chain.spending.adaptive, chain.spending.values
     return LedgerReport(
         terms=terms,
         earlier_terms=tuple(earlier),
         delta=delta,
-        adaptive=ledger.adaptive,
+        adaptive=adaptive,
         units=units,
         queries_charged=sum(_charge(entry).queries for entry in entries if _asks(entry)),
         by_queries=_by_queries(entries),
         adjacency=tuple(sorted({entry.terms.adjacency for entry in entries})),
         from_utc=entries[0].time_utc if entries else None,
         until_utc=entries[-1].time_utc if entries else None,
-        values=ledger.values,
+        values=values,
     )
 
 

@@ -14,8 +14,42 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.privacy.ledger.chain import Chain, Head
 from collegium.privacy.ledger.entry import FORMAT, Charge, Content, Settings, Terms, decode, encode
+from collegium.privacy.ledger.store import EntryStore
+
+CHECKPOINT_EVERY = 1000
+"""Entries that a start checks again at most after an orderly end."""
 
 _PURPOSE = f"collegium ledger checkpoint of format {FORMAT}\0".encode()
+
+
+class Checkpoints:
+    """The checkpoint of one ledger; an owner without a key takes none."""
+
+    def __init__(self, store: EntryStore, owner: Ed25519PrivateKey | None) -> None:
+        self._store, self._owner = store, owner
+        self._kept_at = -1
+
+    def last(self) -> Chain | None:
+        """The chain that the owner's last one was taken of, where the file still holds its last entry."""
+        kept = self._store.checkpoint()
+        chain = recalled(*kept, self._owner) if kept and self._owner else None
+        if chain is None or chain.head is None:
+            return None
+        rows = self._store.rows(chain.head.seq, 1)
+        if not rows or (rows[0].seq, rows[0].hash) != (chain.head.seq, chain.head.hash):
+            return None
+        self._kept_at = chain.head.seq
+        return chain
+
+    def due(self, chain: Chain) -> bool:
+        """Whether much was added since the last."""
+        return self._owner is not None and chain.length > self._kept_at + CHECKPOINT_EVERY
+
+    def keep(self, chain: Chain) -> None:
+        """Put one of ``chain`` into the file where it is due; within a transaction of the caller."""
+        if self._owner is not None and self.due(chain):
+            self._store.keep(*taken(chain, self._owner))
+            self._kept_at = chain.length - 1
 
 
 def taken(chain: Chain, owner: Ed25519PrivateKey) -> tuple[bytes, bytes]:

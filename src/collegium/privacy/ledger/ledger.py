@@ -23,11 +23,10 @@ from collegium.errors import (
     CollegiumError,
     ConfigurationError,
     LabelConflict,
-    LedgerCorrupt,
     StorageError,
 )
-from collegium.privacy.ledger import checkpoint
 from collegium.privacy.ledger.chain import Chain, Head, sign
+from collegium.privacy.ledger.checkpoint import Checkpoints
 from collegium.privacy.ledger.entry import (
     ABSTENTION,
     Block,
@@ -40,15 +39,12 @@ from collegium.privacy.ledger.entry import (
     queries_digest,
     released_key,
 )
-from collegium.privacy.ledger.limits import most_rounds
+from collegium.privacy.ledger.limits import most_rounds, rounds_that_fit
 from collegium.privacy.ledger.reading import Laws, LedgerReader
 from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.store import EntryStore
 from collegium.privacy.ledger.witness import Witness
 from collegium_accounting.game.laws import Law
-
-CHECKPOINT_EVERY = 1000
-"""Entries that a start checks again at most after an orderly end."""
 
 
 class Ledger(LedgerReader):
@@ -71,7 +67,7 @@ class Ledger(LedgerReader):
         self._budget_setting = budget_setting
         self._signer = signer
         self._clock = clock
-        self._kept_at = -1
+        self._checkpoints = Checkpoints(store, signer)
 
     @classmethod
     def open(
@@ -139,10 +135,11 @@ class Ledger(LedgerReader):
         with store.lock, store.writing():
             if store.begin():
                 ledger._append(settings)
-            ledger._recall()
+            if (recalled := ledger._checkpoints.last()) is not None:
+                ledger._chain = recalled
             _check_same(store.path, ledger.settings, settings)
             ledger._agree()
-            ledger._keep()
+            ledger._checkpoints.keep(ledger._chain)
         return ledger
 
     @property
@@ -183,28 +180,10 @@ class Ledger(LedgerReader):
     def close(self) -> None:
         """Let go of the file. Everything was already durable; a checkpoint saves time at the next start."""
         with self._lock:
-            if self._much_added():
-                with suppress(CollegiumError), self._writing():
-                    self._keep()
+            if self._checkpoints.due(self._chain):
+                with suppress(CollegiumError), self._writing() as chain:
+                    self._checkpoints.keep(chain)
             super().close()
-
-    def _recall(self) -> None:
-        """Go on from the owner's checkpoint, where the file holds the entry that it was taken at."""
-        kept = self._store.checkpoint()
-        chain = checkpoint.recalled(*kept, self._signer) if kept and self._signer else None
-        if chain is not None and chain.head is not None:
-            with suppress(LedgerCorrupt):
-                self.require(chain.head)
-                self._chain, self._kept_at = chain, chain.head.seq
-
-    def _keep(self) -> None:
-        """Put a checkpoint of the chain into the file, inside ``_writing``, where much was added since the last."""
-        if self._signer is not None and self._much_added():
-            self._store.keep(*checkpoint.taken(self._chain, self._signer))
-            self._kept_at = self._chain.length - 1
-
-    def _much_added(self) -> bool:
-        return self._signer is not None and self._chain.length > self._kept_at + CHECKPOINT_EVERY
 
     def allow(
         self,
@@ -226,7 +205,7 @@ class Ledger(LedgerReader):
         in_all : by purpose, how many rounds are wanted at least, with those that were charged before.
         steps : by purpose, what a round does; see `Block`.
         """
-        with self._reading() as chain:
+        with self.reading() as chain:
             terms = replace(
                 self._terms or chain.terms, blocks={p: Block(held, 0, p in fixed) for p, held in laws.items()}
             )
@@ -241,8 +220,9 @@ class Ledger(LedgerReader):
 
     def affordable(self, purpose: str, at_most: int, laws: Mapping[str, Law] | None = None) -> int:
         """How many rounds of this block still fit its number and the budget, ``at_most`` or fewer; see `charge`."""
-        with self._reading() as chain:
-            return self._affordable(chain, _stating(chain.terms, purpose, laws), purpose, at_most)
+        with self.reading() as chain:
+            terms = _stating(chain.terms, purpose, laws)
+            return rounds_that_fit(chain, terms, purpose, at_most, self._terms or terms)
 
     def charge(
         self,
@@ -287,7 +267,7 @@ class Ledger(LedgerReader):
                 raise ConfigurationError(f"the ledger's terms state no block {purpose!r}: allow it first")
             if expected is not None and (held is None or held.laws != expected):
                 raise ConfigurationError("another run uses this ledger at the same time: wait for its end, then go on")
-            fit = self._affordable(chain, terms, purpose, count)
+            fit = rounds_that_fit(chain, terms, purpose, count, self._terms or terms)
             if fit < count:
                 raise BudgetExceeded(
                     f"{chain.epsilon():.4g} of {chain.terms.epsilon_budget} charged, and only {fit} of {count} "
@@ -340,32 +320,6 @@ class Ledger(LedgerReader):
             if charge not in chain.untouched:
                 raise ConfigurationError(f"what entry {charge} paid for was released before: start again to pay anew")
             self._append(Release(charge, {} if for_labels else {released_key(charge): 0}, on_sum))
-
-    def _affordable(self, chain: Chain, terms: Terms, purpose: str, at_most: int) -> int:
-        block = terms.blocks.get(purpose)
-        if block is None or at_most <= 0:
-            return 0
-        if not block.laws:
-            return at_most
-        if block.rounds is not None:
-            at_most = min(at_most, block.rounds - chain.spending.used(terms, purpose))
-        budget = (self._terms or terms).epsilon_budget
-        unit = chain.protected(self._terms or terms)
-        if budget is None or at_most <= 0:
-            return max(at_most, 0)
-        fits, too_many = 0, at_most + 1
-        while too_many - fits > 1:  # ε grows with the number of rounds
-            # Blocks that were fixed together cost the same whatever is used of them: all fit, or none.
-            rounds = at_most if fits == 0 and too_many > at_most else (fits + too_many) // 2
-            if chain.epsilon(unit, terms, {purpose: rounds}) <= budget:
-                fits = rounds
-            else:
-                too_many = rounds
-        return fits
-
-    def witnesses(self) -> dict[str, Witness]:
-        """What each party signed last of this ledger, by name."""
-        return self._store.witnesses()
 
     def keep_witnesses(self, witnesses: Mapping[str, Witness]) -> None:
         """Keep what parties signed of this ledger, by name; a signature that does not hold is left out."""

@@ -60,6 +60,29 @@ def most_rounds(chain: Chain, terms: Terms, wanted: Mapping[str, int]) -> dict[s
     return with_all(changed, number)
 
 
+def rounds_that_fit(chain: Chain, terms: Terms, purpose: str, at_most: int, budgeted: Terms) -> int:
+    """How many more rounds of a block of ``terms`` fit its number and the budget, ``at_most`` or fewer.
+
+    ``budgeted`` are the terms whose budget and unit count: the owner's own, which may not be in force yet.
+    """
+    block = terms.blocks.get(purpose)
+    if block is None or at_most <= 0:
+        return 0
+    if not block.laws:
+        return at_most
+    if block.rounds is not None:
+        at_most = min(at_most, block.rounds - chain.spending.used(terms, purpose))
+    budget, unit = budgeted.epsilon_budget, chain.protected(budgeted)
+    if budget is None or at_most <= 0:
+        return max(at_most, 0)
+
+    def fits(rounds: int) -> bool:
+        return chain.epsilon(unit, terms, {purpose: rounds}) <= budget
+
+    # Blocks that were fixed together cost the same whatever is used of them: all fit, or none.
+    return at_most if fits(at_most) else _largest(fits, at_most - 1)
+
+
 def _largest(fits: Callable[[int], bool], most: int) -> int:
     low, high = 0, most + 1
     while high - low > 1:
