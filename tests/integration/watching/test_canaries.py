@@ -29,7 +29,7 @@ from support.watched import NAMES, Consortium
 
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import read_labels
-from collegium.coordinator.service.party_servicer import SessionEvent
+from collegium.coordinator.service.peer_events import SessionEvent
 from collegium.coordinator.settings.run_config import load_public
 from collegium.data import array_spec
 from collegium.errors import Refused

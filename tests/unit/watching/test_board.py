@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from collegium.coordinator.run.coordinator import Progress
-from collegium.coordinator.service.party_servicer import EventKind, SessionEvent
+from collegium.coordinator.service.peer_events import EventKind, SessionEvent
 from collegium.coordinator.watching.live_state import LiveState
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -6,34 +6,24 @@ Every method but `PartyServicer.__init__` runs on the server's asyncio loop. Oth
 
 import asyncio
 import contextlib
-import logging
-import queue
 import threading
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from collegium import limits
-from collegium.coordinator.service.peer_events import (
-    EventKind,
-    OnEvent,
-    SessionEvent,
-    look_at,
-    uncancelled,
-)
+from collegium.coordinator.service.outstanding import Outstanding, Pending, Session
+from collegium.coordinator.service.peer_events import EventKind, OnEvent, look_at, telling, uncancelled
 from collegium.data.task import Task
 from collegium.errors import CannotServe, CollegiumError, IdentityError, ProtocolViolation, Unreachable
 from collegium.protocol.certificates import Subject
 from collegium.protocol.channels import SERVICE, certified, refusal, require_version, server_options
 from collegium.protocol.codec import parse
 from collegium.protocol.grpc_tls13 import EOF, grpc
-from collegium.protocol.messages import Reply, Request
+from collegium.protocol.messages import Reply
 from collegium.protocol.replies import Failure, ReplyBody
 from collegium.protocol.roster import Roster
 from collegium.protocol.v1 import collegium_pb2 as pb
-
-logger = logging.getLogger("collegium.sessions")
 
 
 @dataclass(frozen=True)
@@ -48,46 +38,6 @@ class SessionLimits:
     """How many more replies than requests a session may send: those to requests that nobody waits for any more."""
 
 
-class Posted:
-    """A request to several parties. It is encoded once, when the first session sends it."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-
-    @cached_property
-    def data(self) -> bytes:
-        return pb.FromCoordinator(request=self.request.to_proto()).SerializeToString()
-
-
-@dataclass(eq=False)
-class Pending:
-    """A request to one party that waits for its answer."""
-
-    party: str
-    posted: Posted
-    answers: queue.SimpleQueue[tuple[str, ReplyBody]]
-    given_up: asyncio.TimerHandle | None = None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return (self.party, self.posted.request.request_id)
-
-
-@dataclass(eq=False)
-class _Session:
-    """One party's open stream. The outbox holds keys of pending requests, so its length is bounded by them."""
-
-    subject: Subject
-    peer: str
-    replies_left: int
-    told_farewell: bool = False
-    over: bool = False
-    outbox: asyncio.Queue[tuple[str, str] | pb.RosterUpdate | CollegiumError | None] = field(
-        default_factory=asyncio.Queue
-    )
-    """A request to send; a roster to send; an error to end with; None for the farewell."""
-
-
 class PartyServicer:
     """The parties that are connected, and the requests that each has still to answer.
 
@@ -100,12 +50,12 @@ class PartyServicer:
     def __init__(self, roster: Roster, task: Task, on_event: OnEvent, session_limits: SessionLimits) -> None:
         self.present: set[str] = set()
         self.changed = threading.Condition()
-        self._roster, self._on_event, self._limits = roster, on_event, session_limits
+        self._roster, self._limits, self._tell = roster, session_limits, telling(on_event)
         self._task_json = task.model_dump_json()
         self._announced: pb.RosterUpdate | None = None
-        self._arriving: dict[str, asyncio.Future[Any]] = {}
-        self._sessions: dict[str, _Session] = {}
-        self._pending: dict[tuple[str, str], Pending] = {}
+        self._arrivals = Arrivals(session_limits.hello_timeout_s)
+        self._sessions: dict[str, Session] = {}
+        self.requests = Outstanding()
         self._farewell: str | None = None
         self._emptied = asyncio.Event()
 
@@ -122,17 +72,11 @@ class PartyServicer:
     def post(self, pending: Collection[Pending]) -> None:
         """Deliver requests to those who are here, and keep them for those who come back."""
         for request in pending:
-            self._pending[request.key] = request
+            self.requests.add(request)
             session = self._sessions.get(request.party)
             if session is not None:
-                self._send(session, request)
-            else:
-                self._start_grace(request)
-
-    def withdraw(self, pending: Collection[Pending]) -> None:
-        """Forget these requests: nobody waits for their answers any more."""
-        for request in pending:
-            self._forget(request)
+                session.send(request)
+        self._await_return(request for request in pending if request.party not in self._sessions)
 
     async def replace_roster(self, newest: Callable[[], Roster]) -> None:
         self._roster = roster = newest()
@@ -169,14 +113,14 @@ class PartyServicer:
             except CollegiumError as error:
                 self._tell("refused", name, peer, str(error), error.code)
                 raise
-            await self._hold(_Session(subject, peer, self._limits.late_replies), context)
+            await self._hold(Session(subject, peer, self._limits.late_replies), context)
         except CollegiumError as error:
             status, details, metadata = refusal(error)
             await context.abort(status, details, metadata)
 
     async def _take_hello(self, subject: Subject, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         """Read the Hello of whoever opened this stream, and answer with a Welcome; raise what is wrong with it."""
-        message = _parse(await self._first_message(subject.name, context))
+        message = _parse(await self._arrivals.first_message(subject.name, context))
         if message.WhichOneof("body") != "hello":
             raise ProtocolViolation("a party says Hello first")
         hello = message.hello
@@ -189,29 +133,7 @@ class PartyServicer:
         )
         await context.write(pb.FromCoordinator(welcome=welcome).SerializeToString())
 
-    async def _first_message(self, name: str, context: "grpc.aio.ServicerContext[bytes, bytes]") -> Any:
-        """The first message of a stream. Only the newest stream of a party is read, as older ones may be dead.
-
-        So memory does not grow with the number of streams that a party opens.
-        """
-        if (older := self._arriving.get(name)) is not None:
-            older.set_result(None)
-        newer = self._arriving[name] = asyncio.get_running_loop().create_future()
-        reading = uncancelled(context.read())
-        try:
-            await asyncio.wait(
-                {reading, newer}, timeout=self._limits.hello_timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            if self._arriving.get(name) is newer:
-                del self._arriving[name]
-        if newer.done():
-            raise Unreachable(f"{name} has opened another stream since")
-        if not reading.done():
-            raise ProtocolViolation(f"no Hello within {self._limits.hello_timeout_s:g} s")
-        return reading.result()
-
-    async def _hold(self, session: _Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+    async def _hold(self, session: Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         """Send and receive until the party goes, is told to go, or breaks the protocol."""
         self._enter(session)
         sending = asyncio.ensure_future(self._send_all(session, context))
@@ -228,7 +150,8 @@ class PartyServicer:
             if isinstance(error, ProtocolViolation | CannotServe):
                 kind: EventKind = "violation" if isinstance(error, ProtocolViolation) else "refused"
                 self._tell(kind, session.subject.name, session.peer, reason, error.code)
-                self._fail_all(session, Failure.of(error))
+                for request in self.requests.of(session.subject.name):
+                    self.requests.answer(request, Failure.of(error))
             raise
         finally:
             # Nothing is awaited here: gRPC cancels this coroutine when the peer goes, at any await.
@@ -237,20 +160,20 @@ class PartyServicer:
             sending.cancel()
             sending.add_done_callback(look_at)
 
-    async def _send_all(self, session: _Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+    async def _send_all(self, session: Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         while (item := await session.outbox.get()) is not None:
             if isinstance(item, CollegiumError):
                 raise item
             if isinstance(item, pb.RosterUpdate):
                 await context.write(pb.FromCoordinator(roster=item).SerializeToString())
-            elif (request := self._pending.get(item)) is not None:
+            elif (request := self.requests.find(item)) is not None:
                 session.replies_left += 1
                 await context.write(request.posted.data)
         session.told_farewell = True
         farewell = pb.Farewell(reason=self._farewell or "the run is over")
         await context.write(pb.FromCoordinator(farewell=farewell).SerializeToString())
 
-    async def _receive_all(self, session: _Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
+    async def _receive_all(self, session: Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         while (data := await context.read()) is not EOF and not session.over:
             message = _parse(data)
             if message.WhichOneof("body") == "leaving":
@@ -262,8 +185,8 @@ class PartyServicer:
                 raise ProtocolViolation("more answers than questions")
             self._take_reply(session, message.reply)
 
-    def _take_reply(self, session: _Session, message: pb.Reply) -> None:
-        request = self._pending.get((session.subject.name, message.request_id))
+    def _take_reply(self, session: Session, message: pb.Reply) -> None:
+        request = self.requests.find((session.subject.name, message.request_id))
         if request is None:
             return
         body: ReplyBody
@@ -272,11 +195,11 @@ class PartyServicer:
         except ProtocolViolation as error:
             self._tell("violation", session.subject.name, session.peer, str(error), error.code)
             body = Failure.of(error)
-        self._answer(request, body)
+        self.requests.answer(request, body)
 
     # -- sessions -----------------------------------------------------------------------------
 
-    def _enter(self, session: _Session) -> None:
+    def _enter(self, session: Session) -> None:
         name = session.subject.name
         earlier = self._sessions.get(name)
         self._sessions[name] = session
@@ -298,11 +221,10 @@ class PartyServicer:
             return
         if self._announced is not None:
             session.outbox.put_nowait(self._announced)
-        for request in list(self._pending.values()):
-            if request.party == name:
-                self._send(session, request)
+        for request in self.requests.of(name):
+            session.send(request)
 
-    def _leave(self, session: _Session, reason: str) -> None:
+    def _leave(self, session: Session, reason: str) -> None:
         name = session.subject.name
         self._tell("disconnected", name, session.peer, reason)
         if self._sessions.get(name) is not session:
@@ -311,48 +233,45 @@ class PartyServicer:
         with self.changed:
             self.present.discard(name)
             self.changed.notify_all()
-        for request in list(self._pending.values()):
-            if request.party == name:
-                self._start_grace(request)
+        self._await_return(self.requests.of(name))
         if not self._sessions:
             self._emptied.set()
 
-    # -- requests that wait for an answer ------------------------------------------------------------
+    def _await_return(self, requests: Iterable[Pending]) -> None:
+        """Give requests up whose party is gone, unless it comes back soon."""
+        for request in requests:
+            gone, wait_s = "its connection is lost, and it did not come back in time", self._limits.reconnect_grace_s
+            if (entry := self._roster.parties.get(request.party)) is None or not entry.admitted:
+                gone, wait_s = "it is no longer admitted", 0.0
+            self.requests.give_up_after(wait_s, request, gone)
 
-    def _send(self, session: _Session, request: Pending) -> None:
-        if request.given_up is not None:
-            request.given_up.cancel()
-            request.given_up = None
-        session.outbox.put_nowait(request.key)
 
-    def _start_grace(self, request: Pending) -> None:
-        gone, wait_s = "its connection is lost, and it did not come back in time", self._limits.reconnect_grace_s
-        if (entry := self._roster.parties.get(request.party)) is None or not entry.admitted:
-            gone, wait_s = "it is no longer admitted", 0.0
-        loop = asyncio.get_running_loop()
-        request.given_up = loop.call_later(wait_s, self._answer, request, Failure("unreachable", gone))
+class Arrivals:
+    """Streams of which nothing was read yet."""
 
-    def _answer(self, request: Pending, body: ReplyBody) -> None:
-        if self._pending.get(request.key) is request:
-            self._forget(request)
-            request.answers.put((request.party, body))
+    def __init__(self, hello_timeout_s: float) -> None:
+        self._timeout_s = hello_timeout_s
+        self._newest: dict[str, asyncio.Future[Any]] = {}
 
-    def _fail_all(self, session: _Session, failure: Failure) -> None:
-        for request in list(self._pending.values()):
-            if request.party == session.subject.name:
-                self._answer(request, failure)
+    async def first_message(self, name: str, context: Any) -> Any:
+        """The first message of a stream. Only the newest stream of a party is read, as older ones may be dead.
 
-    def _forget(self, request: Pending) -> None:
-        self._pending.pop(request.key, None)
-        if request.given_up is not None:
-            request.given_up.cancel()
-            request.given_up = None
-
-    def _tell(self, kind: EventKind, party: str | None, peer: str, detail: str, code: str = "") -> None:
+        So memory does not grow with the number of streams that a party opens.
+        """
+        if (older := self._newest.get(name)) is not None:
+            older.set_result(None)
+        newer = self._newest[name] = asyncio.get_running_loop().create_future()
+        reading = uncancelled(context.read())
         try:
-            self._on_event(SessionEvent(kind, party, peer, detail, code))
-        except Exception:
-            logger.exception("an observer of sessions failed")
+            await asyncio.wait({reading, newer}, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if self._newest.get(name) is newer:
+                del self._newest[name]
+        if newer.done():
+            raise Unreachable(f"{name} has opened another stream since")
+        if not reading.done():
+            raise ProtocolViolation(f"no Hello within {self._timeout_s:g} s")
+        return reading.result()
 
 
 def _parse(data: Any) -> pb.FromParty:

@@ -14,7 +14,8 @@ from typing import Any
 
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.coordinator.service.loop_thread import LoopThread
-from collegium.coordinator.service.party_servicer import PartyServicer, Pending, Posted, SessionLimits
+from collegium.coordinator.service.outstanding import Pending, Posted
+from collegium.coordinator.service.party_servicer import PartyServicer, SessionLimits
 from collegium.coordinator.service.peer_events import OnEvent, SessionEvent
 from collegium.data.task import Task
 from collegium.errors import QuorumNotReached, StorageError
@@ -170,7 +171,7 @@ class GrpcParties:
                 if on_reply is not None:
                     on_reply(name, reply)
         finally:
-            self._thread.call(self._servicer.withdraw, pending)
+            self._thread.call(self._servicer.requests.withdraw, pending)
         present = set(self.names())
         for name in requests:
             if name not in replies:
