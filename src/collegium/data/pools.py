@@ -35,12 +35,38 @@ MAX_POOLS_BYTES = 2 * MAX_POOL_BYTES
 
 @dataclass
 class _Arriving:
-    """A pool of which some bytes are here."""
+    """A pool of which some bytes are here, in memory or in a file of ``folder``."""
 
+    folder: Path | None
     target: BinaryIO
     path: Path | None
     digest: Any
     received_bytes: int = field(default=0)
+
+    @classmethod
+    def begun(cls, spec: ArraySpec, folder: Path | None) -> "_Arriving":
+        digest = hashlib.sha256(canonical_header(spec.dtype, spec.shape))
+        if folder is None:
+            return cls(None, io.BytesIO(), None, digest)
+        path = folder / f"{spec.sha256}.{os.getpid()}-{secrets.token_hex(8)}.part"
+        with _storing(folder):
+            return cls(folder, path.open("xb"), path, digest)
+
+    def append(self, data: bytes | memoryview) -> None:
+        self.digest.update(data)
+        with self.storing():
+            self.target.write(data)
+        self.received_bytes += len(data)
+
+    @contextlib.contextmanager
+    def storing(self) -> Iterator[None]:
+        """StorageError where the system refuses; what has arrived is then thrown away."""
+        try:
+            with _storing(self.folder):
+                yield
+        except StorageError:
+            self.discard()
+            raise
 
     def discard(self) -> None:
         self.target.close()
@@ -68,7 +94,7 @@ class PoolStore:
         self._arriving: dict[str, _Arriving] = {}
         self._lock = threading.RLock()
         if folder is not None:
-            with self._storing():
+            with _storing(self._folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 _remove_abandoned(folder)
                 self._remove(name for name in self._held() if keep is not None and name not in keep)
@@ -91,8 +117,8 @@ class PoolStore:
         spec = array_spec(array)
         with self._lock:
             if not self.holds(spec):
-                arriving = self._start(spec)
-                self._append(arriving, canonical_bytes(array))
+                arriving = _Arriving.begun(spec, self._folder)
+                arriving.append(canonical_bytes(array))
                 self._finish(spec, arriving)
         return spec
 
@@ -117,10 +143,10 @@ class PoolStore:
                 if chunk.offset_bytes != 0:
                     return self.state(spec)
                 self._make_room(spec)
-                arriving = self._arriving[spec.sha256] = self._start(spec)
+                arriving = self._arriving[spec.sha256] = _Arriving.begun(spec, self._folder)
             if chunk.offset_bytes == arriving.received_bytes:
                 try:
-                    self._append(arriving, chunk.data)
+                    arriving.append(chunk.data)
                 except StorageError:
                     del self._arriving[spec.sha256]
                     raise
@@ -201,25 +227,11 @@ class PoolStore:
         if self._folder is None:
             return None
         missing_or_damaged = (FileNotFoundError, ValueError, KeyError, TypeError, ProtocolViolation)
-        with self._storing(), contextlib.suppress(*missing_or_damaged):
+        with _storing(self._folder), contextlib.suppress(*missing_or_damaged):
             written = json.loads(self._path(sha256, "json").read_text(encoding="ascii"))
             spec = ArraySpec(sha256, written["dtype"], tuple(written["shape"]))
             return spec if self._path(sha256, "bin").is_file() else None
         return None
-
-    def _start(self, spec: ArraySpec) -> _Arriving:
-        digest = hashlib.sha256(canonical_header(spec.dtype, spec.shape))
-        if self._folder is None:
-            return _Arriving(io.BytesIO(), None, digest)
-        path = self._path(spec.sha256, f"{os.getpid()}-{secrets.token_hex(8)}.part")
-        with self._storing():
-            return _Arriving(path.open("xb"), path, digest)
-
-    def _append(self, arriving: _Arriving, data: bytes | memoryview) -> None:
-        arriving.digest.update(data)
-        with self._storing(arriving):
-            arriving.target.write(data)
-        arriving.received_bytes += len(data)
 
     def _finish(self, spec: ArraySpec, arriving: _Arriving) -> None:
         if arriving.digest.hexdigest() != spec.sha256:
@@ -233,27 +245,20 @@ class PoolStore:
             self._arrays[spec.sha256] = flat.reshape(spec.shape)
             return
         written = json.dumps({"dtype": spec.dtype, "shape": list(spec.shape)})
-        with self._storing(arriving):
+        with arriving.storing():
             arriving.target.flush()
             os.fsync(arriving.target.fileno())
             arriving.target.close()
             os.replace(arriving.path, self._path(spec.sha256, "bin"))
             write_whole(self._path(spec.sha256, "json"), written)
 
-    @contextlib.contextmanager
-    def _storing(self, arriving: _Arriving | None = None) -> Iterator[None]:
-        """StorageError where the system refuses; what has arrived of the pool is then thrown away."""
-        try:
-            with storing(f"keep pools in {self._folder}"):
-                yield
-        except StorageError:
-            if arriving is not None:
-                arriving.discard()
-            raise
-
     def _path(self, sha256: str, ending: str) -> Path:
         assert self._folder is not None
         return self._folder / f"{sha256}.{ending}"
+
+
+def _storing(folder: Path | None) -> contextlib.AbstractContextManager[None]:
+    return storing(f"keep pools in {folder}")
 
 
 def contents_of(inputs: NDArray[Any]) -> list[bytes]:
