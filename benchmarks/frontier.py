@@ -458,7 +458,9 @@ def sigma_of(queries: int, epsilon: float, sampling_rate: float = 1.0) -> float:
     return high
 
 
-def rows_of(name: str, epsilons: list[float], seeds: int, methods: list[str], landmarks: int) -> Iterator[Row]:
+def rows_of(  # noqa: C901 -- one rival after the other
+    name: str, epsilons: list[float], seeds: int, methods: list[str], landmarks: int
+) -> Iterator[Row]:
     """Every row of one set, as it is done."""
     scores: dict[tuple[str, float | None], list[tuple[float, float, float | None]]] = {}
     for seed in range(seeds):

@@ -148,7 +148,7 @@ class SmoothRelease:
         return SanitisedCost(order, estimate, ceiling, failure, self.charge(orders))
 
 
-def publishable_epsilon(
+def publishable_epsilon(  # noqa: PLR0913 -- each is an option of `account --publish`
     mechanism: Mechanism,
     counts: IntArray,
     order: float,

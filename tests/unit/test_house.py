@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -175,6 +176,38 @@ def test_making_the_stubs_again_changes_nothing(tmp_path: Path) -> None:
         if path.is_file()
     }
     assert made == kept
+
+
+def crowded_classes(source: str) -> list[str]:
+    """Classes of more than 15 methods without a reason for it in the line above them."""
+    lines = source.splitlines()
+    return [
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+        and sum(isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) for part in node.body) > 15
+        and not lines[min([node.lineno, *(part.lineno for part in node.decorator_list)]) - 2].startswith(
+            "# More than 15 methods: "
+        )
+    ]
+
+
+def test_a_class_has_at_most_15_methods_or_says_why() -> None:
+    assert {path: found for path in OURS if (found := crowded_classes(path.read_text(encoding="utf-8")))} == {}
+
+
+def test_a_crowded_class_would_be_found() -> None:
+    methods = "".join(f"    def m{number}(self): ...\n" for number in range(16))
+    assert crowded_classes(f"import x\n@x\nclass A:\n{methods}") == ["A"]
+    assert crowded_classes(f"import x\n# More than 15 methods: why.\n@x\nclass A:\n{methods}") == []
+    assert crowded_classes(f"class A:\n{methods}".replace("    def m15(self): ...\n", "")) == []
+
+
+def test_who_is_excused_from_a_rule_about_size_says_why() -> None:
+    """`ruff` allows 6 parameters and a complexity of 12."""
+    excused = [line for path in OURS for line in path.read_text(encoding="utf-8").splitlines() if "# noqa: " in line]
+    silent = [line for line in excused if re.search("PLR0913|C901", line) and " -- " not in line]
+    assert excused and silent == []
 
 
 def unsafe_calls(source: str) -> list[str]:

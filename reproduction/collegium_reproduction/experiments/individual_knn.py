@@ -156,7 +156,7 @@ def _student(plan: Plan, seed: int, public: PublicData, setting: Setting) -> flo
     return reached(run.student_accuracy)
 
 
-def _measure(
+def _measure(  # noqa: PLR0913 -- a row of the table has so many columns
     plan: Plan, seed: int, parties: int, private: Examples, public: PublicData, folder: Path, setting: Setting
 ) -> dict[str, Any]:
     config = plan.config(seed)

@@ -50,7 +50,7 @@ class Votes:
     binned: Mapping[int, IntArray]
 
 
-def votes_by_bins(
+def votes_by_bins(  # noqa: PLR0913 -- the algorithm's symbols
     records: SampledRecords,
     mechanism: PrivateKNN,
     pool: NDArray[Any],

@@ -34,7 +34,7 @@ class Distillation(Frozen):
     batch: int = Field(default=64, gt=0)
     learning_rate: float = Field(default=4e-3, gt=0)
 
-    def fit(
+    def fit(  # noqa: PLR0913 -- what a student method is given, and what distils it
         self,
         pool: NDArray[Any],
         indices: NDArray[np.int64],

@@ -84,6 +84,7 @@ def exact_and_masked(sums: VoteSum) -> MaskedSum | None:
     return sums if isinstance(sums, MaskedSum) and not sums.noised else None
 
 
+# More than 15 methods: the steps of one sum, which share what was begun.
 class Asking:
     """Puts the questions of one run to its parties.
 

@@ -42,6 +42,7 @@ class Slot:
         return cls(purpose, stage, {unit: stage.law(protected)}, Step.of(mechanism, stage, {unit: protected}))
 
 
+# More than 15 methods: what was stated once decides every question about room and cost.
 class Statement:
     """The blocks of one run in its ledger.
 
@@ -58,7 +59,7 @@ class Statement:
     study : which pays for itself where records near an input vote and a run is charged once.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what is stated once at the start of a run, by name
         self,
         ledger: Ledger,
         mechanism: Mechanism,

@@ -55,6 +55,7 @@ _TABLES = (
 )
 
 
+# More than 15 methods: one file and one transaction for all that a party must remember.
 class AnswerBook:
     """Charges every answer to the institution's own ledgers and knows what it was. Safe for threads and processes.
 

@@ -50,7 +50,7 @@ class Enrolment:
     """What the consortium means to ask now; a policy of an earlier enrolment may agree to less."""
 
 
-def enrol(
+def enrol(  # noqa: PLR0913 -- each is an option of the command
     address: str,
     name: str,
     code: str,

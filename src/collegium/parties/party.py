@@ -104,7 +104,7 @@ class Party:
         If the device, the threads, the key or the folder cannot be used.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each is a decision of the institution, and most have a default
         self,
         name: str,
         examples: Examples,

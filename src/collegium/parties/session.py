@@ -78,7 +78,7 @@ class PartySession:
         The waiting and the jitter, for tests; ``sleep`` may return early when the party is stopped.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a session is given once, by name
         self,
         open_party: Callable[[Task], Answers],
         load_credentials: Callable[[], Credentials],
@@ -157,7 +157,9 @@ class PartySession:
         logger.warning("%s; trying again in %.1f s", cause, delay_s, extra=fields)
         self._sleep(delay_s)
 
-    def _attend(self, credentials: Credentials, welcomed: threading.Event) -> str:
+    def _attend(  # noqa: C901 -- what is said on one connection, in its order
+        self, credentials: Credentials, welcomed: threading.Event
+    ) -> str:
         """One connection, from Hello to Farewell; raises Unreachable when it is cut."""
         outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         hello = pb.Hello(

@@ -180,7 +180,7 @@ class Coordinator:
         If the pool does not fit the task.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- one call with names for a notebook
         self,
         parties: LocalParties,
         pool: ArrayLike,

@@ -43,10 +43,13 @@ Sums = Callable[[tuple[int, ...], int, np.random.Generator], IntArray]
 
 @dataclasses.dataclass(frozen=True)
 class _Tried:
-    """A mechanism on sums whose noise ``added`` says who adds."""
+    """A mechanism, who adds its noise, and the histograms and the seed that it is tried with."""
 
     mechanism: LabelMechanism
     added: AddedBy
+    teachers: int
+    classes: int
+    seed: int
 
     @property
     def name(self) -> str:
@@ -60,7 +63,7 @@ class _Tried:
         return labels_of(self.stages, counts, noise)
 
 
-def check_mechanism(
+def check_mechanism(  # noqa: PLR0913 -- one call with names for a test
     mechanism: LabelMechanism,
     *,
     teachers: int = 20,
@@ -108,18 +111,17 @@ def check_mechanism(
     """
     promise(runs >= 1000 and teachers >= 2 and classes >= 2, "the suite needs 1000 runs, 2 teachers and 2 classes")
     _check_description(mechanism)
-    tried = _Tried(mechanism, added)
+    tried = _Tried(mechanism, added, teachers, classes, seed)
     curves = dict(_checked_charges(tried))
-    _check_release(tried, teachers, classes)
+    _check_release(tried)
     if sums is None:
-        _check_refusals(tried, teachers, classes)
-    _check_independence(tried, teachers, classes, seed)
-    _check_ties(tried, teachers, classes)
-    drawn = sums or _as_it_is
+        _check_refusals(tried)
+    _check_independence(tried)
+    _check_ties(tried)
     for adjacency, curve in curves.items():
         if sums is None:
-            _check_exact_loss(mechanism, adjacency, curve, teachers, classes, seed)
-        _check_measured_loss(tried, adjacency, teachers, classes, drawn, runs, seed)
+            _check_exact_loss(tried, adjacency, curve)
+        _check_measured_loss(tried, adjacency, sums or _as_it_is, runs)
 
 
 def _as_it_is(histogram: Histogram, runs: int, generator: np.random.Generator) -> IntArray:
@@ -145,65 +147,65 @@ def _check_description(mechanism: LabelMechanism) -> None:
     promise(len(mechanism.stages) > 0, f"{name} has no stage, so nothing would be charged")
 
 
-def _charge(mechanism: _Tried, unit: Unit) -> RenyiCurve:
-    curves = [stage.charge(ORDERS, unit) for stage in mechanism.stages]
+def _charge(tried: _Tried, unit: Unit) -> RenyiCurve:
+    curves = [stage.charge(ORDERS, unit) for stage in tried.stages]
     return sum(curves[1:], curves[0])
 
 
-def _checked_charges(mechanism: _Tried) -> Iterator[tuple[Adjacency, RenyiCurve]]:
+def _checked_charges(tried: _Tried) -> Iterator[tuple[Adjacency, RenyiCurve]]:
     """The charge of one query for one vote, per adjacency that the mechanism covers; at least one."""
     covered = 0
     for adjacency in Adjacency:
         try:
-            one = _charge(mechanism, Unit(1, adjacency))
+            one = _charge(tried, Unit(1, adjacency))
         except UnsupportedAccounting:
             continue
         covered += 1
         rising = one.values[np.isfinite(one.values)]
         grows = bool((np.diff(rising) >= -_ROUNDING * (1.0 + rising[:-1])).all())
-        promise(grows, f"{mechanism.name}: a Rényi divergence cannot fall as the order rises, but the charge does")
+        promise(grows, f"{tried.name}: a Rényi divergence cannot fall as the order rises, but the charge does")
         try:
-            two = _charge(mechanism, Unit(2, adjacency))
+            two = _charge(tried, Unit(2, adjacency))
         except UnsupportedAccounting:
             pass
         else:
             larger = bool((two.values >= one.values * (1.0 - _ROUNDING)).all()) and two.delta >= one.delta
-            promise(larger, f"{mechanism.name}: a unit of two votes is charged less than a unit of one vote")
+            promise(larger, f"{tried.name}: a unit of two votes is charged less than a unit of one vote")
         yield adjacency, one
-    promise(covered > 0, f"{mechanism.name} states a charge for no adjacency")
+    promise(covered > 0, f"{tried.name} states a charge for no adjacency")
 
 
-def _check_release(mechanism: _Tried, teachers: int, classes: int) -> None:
-    votes = np.zeros((4, classes), dtype=np.int64)
-    votes[:, 0] = teachers
+def _check_release(tried: _Tried) -> None:
+    votes = np.zeros((4, tried.classes), dtype=np.int64)
+    votes[:, 0] = tried.teachers
     kept = votes.copy()
 
     def released(counts: IntArray) -> IntArray:
-        return mechanism.release(counts, SystemNoise())
+        return tried.release(counts, SystemNoise())
 
     labels = released(votes)
-    promise((votes == kept).all(), f"{mechanism.name} changes the votes that it is given")
+    promise((votes == kept).all(), f"{tried.name} changes the votes that it is given")
     promise(
         isinstance(labels, np.ndarray) and len(labels) == 4 and labels.dtype == np.int64,
-        f"{mechanism.name} must release one int64 outcome per query",
+        f"{tried.name} must release one int64 outcome per query",
     )
-    inside = (labels == ABSTAIN) | ((labels >= 0) & (labels < max(classes, 2)))
-    promise(bool(inside.all()), f"{mechanism.name} releases what is neither a class nor {ABSTAIN} (no label)")
+    inside = (labels == ABSTAIN) | ((labels >= 0) & (labels < max(tried.classes, 2)))
+    promise(bool(inside.all()), f"{tried.name} releases what is neither a class nor {ABSTAIN} (no label)")
     empty = released(votes[:0])
-    promise(len(empty) == 0, f"{mechanism.name} releases labels although no query was asked")
+    promise(len(empty) == 0, f"{tried.name} releases labels although no query was asked")
 
 
-def _check_refusals(mechanism: _Tried, teachers: int, classes: int) -> None:
-    votes = np.full((4, classes), teachers, dtype=np.int64)
+def _check_refusals(tried: _Tried) -> None:
+    votes = np.full((4, tried.classes), tried.teachers, dtype=np.int64)
     for wrong, what in (
-        (votes - teachers - 1, "negative counts"),
+        (votes - tried.teachers - 1, "negative counts"),
         (votes + 0.5, "counts that are no whole numbers"),
         (votes[0], "counts without the shape [queries, classes]"),
     ):
         refuses(
             DataError,
-            lambda wrong=wrong: [stage.run(wrong, SystemNoise()) for stage in mechanism.stages[:1]],  # type: ignore[misc]
-            f"{mechanism.name} must refuse {what} with DataError",
+            lambda wrong=wrong: [stage.run(wrong, SystemNoise()) for stage in tried.stages[:1]],  # type: ignore[misc]
+            f"{tried.name} must refuse {what} with DataError",
         )
 
 
@@ -222,36 +224,36 @@ class _Noiseless:
         return np.asarray(counts.argmax(axis=1), dtype=np.int64)
 
 
-def _check_ties(mechanism: _Tried, teachers: int, classes: int) -> None:
+def _check_ties(tried: _Tried) -> None:
     """Discrete noise makes ties, and the exact accounting counts them for the lowest class."""
-    half = max(1, teachers // 2)
-    tied = np.array([[half] * classes, [0] * (classes - 2) + [half, half]], dtype=np.int64)
-    labels = mechanism.release(tied, _Noiseless())
+    half = max(1, tried.teachers // 2)
+    tied = np.array([[half] * tried.classes, [0] * (tried.classes - 2) + [half, half]], dtype=np.int64)
+    labels = tried.release(tied, _Noiseless())
     for row, label in zip(tied, labels.tolist(), strict=True):
         lowest = int(row.argmax())
         promise(
             label in (lowest, ABSTAIN),
-            f"{mechanism.name}: of equal noisy counts the lowest class must win, here {lowest}, not {label}: "
+            f"{tried.name}: of equal noisy counts the lowest class must win, here {lowest}, not {label}: "
             "the analysis of discrete noise counts ties that way",
         )
 
 
-def _check_independence(mechanism: _Tried, teachers: int, classes: int, seed: int) -> None:
+def _check_independence(tried: _Tried) -> None:
     """Equal histograms agree as often within one release as across releases, or noise is shared between them.
 
     Compared are the rates at which two outcomes agree: neighbouring rows of one release, equal rows of two
     releases, and different rows of two releases, which share nothing. Each rate lies in its Clopper-Pearson
     interval but for probability 1e-6 / 3.
     """
-    histogram = _undecided(mechanism, teachers, classes, seed)
+    histogram = _undecided(tried)
     calls, rows = 2_000, 10
-    once, again = (mechanism.release(np.tile(histogram, (calls, 1)), SeededNoise(seed)) for _ in range(2))
+    once, again = (tried.release(np.tile(histogram, (calls, 1)), SeededNoise(tried.seed)) for _ in range(2))
     promise(
         bool((once == again).all()),
-        f"{mechanism.name} draws randomness beside the noise that it is given: equal seeds give other labels",
+        f"{tried.name} draws randomness beside the noise that it is given: equal seeds give other labels",
     )
-    noise = SeededNoise(seed + 1)
-    drawn = np.stack([mechanism.release(np.tile(histogram, (rows, 1)), noise) for _ in range(calls)])
+    noise = SeededNoise(tried.seed + 1)
+    drawn = np.stack([tried.release(np.tile(histogram, (rows, 1)), noise) for _ in range(calls)])
     across = drawn[0::2, 0::2] == drawn[1::2, 1::2]
     for shared, what in (
         (drawn[:, 0::2] == drawn[:, 1::2], "for several queries of one release"),
@@ -262,30 +264,26 @@ def _check_independence(mechanism: _Tried, teachers: int, classes: int, seed: in
         # Rows that agree by chance are not independent of one another where noise is shared, but then the rate is 1.
         promise(
             low <= other_high and other_low <= high,
-            f"{mechanism.name} uses the same noise {what}: equal votes agree in {shared.mean():.1%} of the cases, "
+            f"{tried.name} uses the same noise {what}: equal votes agree in {shared.mean():.1%} of the cases, "
             f"and in {across.mean():.1%} where nothing is shared",
         )
 
 
-def _undecided(mechanism: _Tried, teachers: int, classes: int, seed: int) -> IntArray:
+def _undecided(tried: _Tried) -> IntArray:
     """Among the histograms that are tried, the one whose most frequent outcome is the least frequent."""
-    noise = SeededNoise(seed)
-    tried = [np.array(one, dtype=np.int64) for one in histograms(teachers, classes)]
-    frequent = [
-        np.unique(mechanism.release(np.tile(one, (500, 1)), noise), return_counts=True)[1].max() for one in tried
-    ]
-    return tried[int(np.argmin(frequent))]
+    noise = SeededNoise(tried.seed)
+    rows = [np.array(row, dtype=np.int64) for row in histograms(tried.teachers, tried.classes)]
+    frequent = [np.unique(tried.release(np.tile(row, (500, 1)), noise), return_counts=True)[1].max() for row in rows]
+    return rows[int(np.argmin(frequent))]
 
 
-def _check_exact_loss(
-    mechanism: LabelMechanism, adjacency: Adjacency, curve: RenyiCurve, teachers: int, classes: int, seed: int
-) -> None:
+def _check_exact_loss(tried: _Tried, adjacency: Adjacency, curve: RenyiCurve) -> None:
     """The data-independent charge lies above the mechanism's own exact loss on every histogram."""
+    mechanism, generator = tried.mechanism, np.random.default_rng(tried.seed)
     if not isinstance(mechanism, VoteMechanism):
         return
-    generator = np.random.default_rng(seed)
-    random = generator.multinomial(teachers, generator.dirichlet(np.ones(classes), size=20))
-    counts = np.concatenate([np.array(histograms(teachers, classes), dtype=np.int64), random])
+    random = generator.multinomial(tried.teachers, generator.dirichlet(np.ones(tried.classes), size=20))
+    counts = np.concatenate([np.array(histograms(tried.teachers, tried.classes), dtype=np.int64), random])
     losses = mechanism.exact_loss(counts, ORDERS, adjacency, True)
     if losses is None:
         return
@@ -312,35 +310,27 @@ class _Rates:
         return max(first, (1.0 - self.high) - math.exp(epsilon) * (1.0 - self.other_low))
 
 
-def _stated_profile(tried: _Tried, adjacency: Adjacency, classes: int) -> Profile | None:
+def _stated_profile(tried: _Tried, adjacency: Adjacency) -> Profile | None:
     """What one answer costs by the laws that a ledger charges; None where nothing finite is stated."""
     charges = planned_charges(tried.mechanism, Unit(1, adjacency), 1, added=tried.added)
     try:
-        return block_profile(rounds_of(charges, classes), DELTAS[-1])
+        return block_profile(rounds_of(charges, tried.classes), DELTAS[-1])
     except UnsupportedAccounting:
         return None
 
 
-def _check_measured_loss(
-    mechanism: _Tried,
-    adjacency: Adjacency,
-    teachers: int,
-    classes: int,
-    sums: Sums,
-    runs: int,
-    seed: int,
-) -> None:
-    profile = _stated_profile(mechanism, adjacency, classes)
+def _check_measured_loss(tried: _Tried, adjacency: Adjacency, sums: Sums, runs: int) -> None:
+    profile = _stated_profile(tried, adjacency)
     if profile is None:
         return
-    noise, generator = SeededNoise(seed + 2), np.random.default_rng(seed)
+    noise, generator = SeededNoise(tried.seed + 2), np.random.default_rng(tried.seed)
 
     def draw(histogram: Histogram, number: int) -> IntArray:
         parts = [min(_BATCH, number - start) for start in range(0, number, _BATCH)]
-        return np.concatenate([mechanism.release(sums(histogram, part, generator), noise) for part in parts])
+        return np.concatenate([tried.release(sums(histogram, part, generator), noise) for part in parts])
 
     pilots = []
-    for pair in neighbours(histograms(teachers, classes), adjacency):
+    for pair in neighbours(histograms(tried.teachers, tried.classes), adjacency):
         first, second = (draw(histogram, _PILOT_RUNS) for histogram in pair)
         for event in _events(first, second):
             for one, other, order in ((first, second, pair), (second, first, pair[::-1])):
@@ -353,7 +343,7 @@ def _check_measured_loss(
         for least, charged, where in _statements(profile, rates):
             promise(
                 least <= charged,
-                f"{mechanism.name} states δ = {charged:.4g} at {where}, but at least {least:.4g} was measured between "
+                f"{tried.name} states δ = {charged:.4g} at {where}, but at least {least:.4g} was measured between "
                 f"{base} and {moved} under {adjacency.value}: the noise is too small or reused, or the law too small",
             )
 

@@ -13,7 +13,7 @@ from collegium.coordinator.membership.members import WRONG_ATTEMPTS, Decision, M
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.errors import ConfigurationError, IdentityError, StorageError, UnnamedParties
 from collegium.protocol.certificates import Authority, read_certificate, read_subject, verify_issued
-from collegium.protocol.enrolment import code_digest, given_code, is_code, new_code
+from collegium.protocol.enrolment import AskEnrolment, code_digest, given_code, is_code, new_code
 from collegium.protocol.identities import create_identity
 from collegium.protocol.roster import Roster
 
@@ -30,7 +30,8 @@ def expecting(*names: str) -> Members:
 
 
 def ask(members: Members, request: bytes, *, name: str = "ash", code: str = CODE, at: datetime = NOW) -> Decision:
-    return decide(members, AUTHORITY, name, code, request, days=30, now=at)
+    asked = AskEnrolment(name=name, code=code, request_pem=request.decode())
+    return decide(members, AUTHORITY, asked, days=30, now=at)
 
 
 def refused(decision: Decision, words: str) -> Members:

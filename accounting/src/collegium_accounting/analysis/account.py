@@ -104,8 +104,7 @@ class PrivacyReport:
         return {key: _json(value) for key, value in values.items()}
 
 
-# One call with names for a notebook; each name is an option of the command.
-def account(
+def account(  # noqa: PLR0913 -- one call with names for a notebook; each is an option of the command
     mechanism: Mechanism,
     *,
     queries: int | None = None,

@@ -87,8 +87,7 @@ def clopper_pearson(hits: int, runs: int, failure: float) -> tuple[float, float]
     return low, high
 
 
-# One call with names for a notebook; each name is an option of the command.
-def audit(
+def audit(  # noqa: PLR0913 -- one call with names for a notebook; each is an option of the command
     mechanism: Mechanism,
     noise: Noise,
     *,

@@ -177,8 +177,7 @@ def all_epsilons(
     )
 
 
-# Each of these is a choice of its own; callers name those that they make.
-def secret_epsilons(
+def secret_epsilons(  # noqa: PLR0913 -- each is a choice of its own; callers name those that they make
     mechanism: Mechanism,
     votes: IntArray,
     delta: float,

@@ -160,7 +160,12 @@ def _pairs(levels: Levels, around: Neighbourhood, screen: ThresholdTestLaw | Non
     log_ratio = np.zeros((query.size, width + 3))
     log_ratio[:, : width + 2] = around.log_ratio[query, move]
     if screen is not None:
-        _screened(levels, screen, query, loses, gains, log_base, log_ratio)
+        top, top_after = _highest(levels, query, loses, gains)
+        # Every label needs the threshold passed as well; the last outcome is the abstention.
+        passes, fails = screen.log_pass(top), screen.log_fail(top)
+        log_base[:, :-1] += passes[:, None]
+        log_ratio[:, :-1] += (screen.log_pass(top_after) - passes)[:, None]
+        log_base[:, -1], log_ratio[:, -1] = fails, screen.log_fail(top_after) - fails
         weight[:, -1] = 1.0
     forward = _Pairs(query, log_base + log_ratio, -log_ratio, weight)
     reverse = _Pairs(query, log_base, log_ratio, weight)
@@ -174,17 +179,8 @@ def _pairs(levels: Levels, around: Neighbourhood, screen: ThresholdTestLaw | Non
     )
 
 
-# The arrays of one pair of classes, as the loop over pairs has them.
-def _screened(
-    levels: Levels,
-    screen: ThresholdTestLaw,
-    query: IntArray,
-    loses: IntArray,
-    gains: IntArray,
-    log_base: FloatArray,
-    log_ratio: FloatArray,
-) -> None:
-    """Every label needs the threshold passed as well; the last outcome is the abstention."""
+def _highest(levels: Levels, query: IntArray, loses: IntArray, gains: IntArray) -> tuple[IntArray, IntArray]:
+    """The largest count before each move and after it, shape ``[pairs]`` each."""
     row = np.arange(levels.count.shape[0])
     top_level = np.where(levels.multiplicity > 0, levels.count, -1).argmax(axis=1)
     top = levels.count[row, top_level]
@@ -193,13 +189,7 @@ def _screened(
     from_top = count[query, loses] == top[query]
     to_top = count[query, gains] == top[query]
     falls = from_top & (at_top[query] == 1) & (count[query, gains] != top[query] - 1)
-    after = top[query] + to_top.astype(np.int64) - falls
-    passes, fails = screen.log_pass(top[query]), screen.log_fail(top[query])
-    passes_after, fails_after = screen.log_pass(after), screen.log_fail(after)
-    log_base[:, :-1] += passes[:, None]
-    log_ratio[:, :-1] += (passes_after - passes)[:, None]
-    log_base[:, -1] = fails
-    log_ratio[:, -1] = fails_after - fails
+    return top[query], top[query] + to_top.astype(np.int64) - falls
 
 
 def _largest(pairs: _Pairs, queries: int, grid: FloatArray) -> FloatArray:

@@ -152,8 +152,8 @@ def _by_products(levels: Levels, table: Tables, loses: IntArray, gains: IntArray
     chunk = max(1, 2_000_000 // (table.density.shape[1] * (width + 1) * 4))
     for start in range(0, queries, chunk):
         part = slice(start, start + chunk)
-        count, multiplicity = levels.count[part], levels.multiplicity[part]
-        _products_of_chunk(count, multiplicity, table, ratios, loses, gains, log_base[part], log_ratio[part])
+        some = Levels(levels.count[part], levels.multiplicity[part], levels.classes)
+        log_base[part], log_ratio[part] = _products_of_chunk(some, table, ratios, loses, gains)
     return log_base, log_ratio
 
 
@@ -184,20 +184,12 @@ class _ShiftRatios:
         return cls(loses(table.density), gains(table.density), *below, *upto)
 
 
-# The arrays of one chunk, as the loop over chunks has them.
 def _products_of_chunk(
-    count: IntArray,
-    multiplicity: IntArray,
-    table: Tables,
-    ratios: _ShiftRatios,
-    loses: IntArray,
-    gains: IntArray,
-    log_base: FloatArray,
-    log_ratio: FloatArray,
-) -> None:
-    width = count.shape[1]
-    points = table.density.shape[1]
-    weight = multiplicity[:, :, None]
+    levels: Levels, table: Tables, ratios: _ShiftRatios, loses: IntArray, gains: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    count, weight = levels.count, levels.multiplicity[:, :, None]
+    width, points = count.shape[1], table.density.shape[1]
+    log_base, log_ratio = np.empty(count.shape), np.zeros((len(count), loses.size, width + 2))
     upto = table.upto[count]
     below = upto if table.below is table.upto else table.below[count]
     after = np.cumsum((weight * upto)[:, ::-1], axis=1)[:, ::-1] - upto
@@ -223,6 +215,7 @@ def _products_of_chunk(
         # From the next level on, level i stands before the winner: a tie goes to it.
         u[:, i] = ratios.below_loses[count[:, i]]
         v[:, i] = ratios.below_gains[count[:, i]]
+    return log_base, log_ratio
 
 
 def _one_by_one(levels: Levels, table: Tables, loses: IntArray, gains: IntArray) -> tuple[FloatArray, FloatArray]:

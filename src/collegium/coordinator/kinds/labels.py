@@ -31,6 +31,7 @@ _PASSED = 0
 """What the ledger holds, under a stage's own key, for a query that went on to the next stage."""
 
 
+# More than 15 methods: the ways in which one batch of queries may go on after an interruption.
 class Labels:
     """The labels of one run.
 

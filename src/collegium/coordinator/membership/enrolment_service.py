@@ -57,7 +57,7 @@ class Registrar:
     on_enrolled : called after somebody was enrolled or renewed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a registrar tells, each from another section of the file
         self,
         authority: Authority,
         members: MembersFile,
@@ -87,15 +87,7 @@ class Registrar:
 
     def _enrol(self, ask: AskEnrolment) -> Enrolled:
         def step(members: Members) -> tuple[Members, Decision]:
-            decision = decide(
-                members,
-                self._authority,
-                ask.name,
-                ask.code,
-                ask.request_pem.encode(),
-                days=self._days,
-                now=utc_now(),
-            )
+            decision = decide(members, self._authority, ask, days=self._days, now=utc_now())
             return decision.members, decision
 
         decision = self._members.change(step)

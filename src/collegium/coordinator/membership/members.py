@@ -21,7 +21,7 @@ from collegium.protocol.certificates import (
     read_request,
     read_subject,
 )
-from collegium.protocol.enrolment import code_digest, is_code
+from collegium.protocol.enrolment import AskEnrolment, code_digest, is_code
 from collegium.protocol.roster import Hex32, PartyName, Roster, RosterEntry
 from collegium.settings import Frozen
 from collegium.whole_files import exclusive, read_whole, storing, write_whole
@@ -139,14 +139,13 @@ class Decision:
     outcome: bytes | IdentityError
 
 
-def decide(
-    members: Members, authority: Authority, name: str, code: str, request_pem: bytes, *, days: int, now: datetime
-) -> Decision:
+def decide(members: Members, authority: Authority, ask: AskEnrolment, *, days: int, now: datetime) -> Decision:
     """Enrol a party by its code, or renew the certificate of one that shows the keys it is known by.
 
     A request proves possession of its keys. A renewal needs no code for that reason, and keys that were revoked
     are never certified again: their old request would serve whoever stole them.
     """
+    name, request_pem = ask.name, ask.request_pem.encode()
     try:
         asked, role, key = read_request(request_pem)
     except IdentityError as error:
@@ -160,7 +159,7 @@ def decide(
         return Decision(members, IdentityError(_NOT_SIGNED))
     # Compared in any case, so that the answer to an unknown name takes as long.
     held = member.code or JoinCode(digest="0" * 64, expires_utc=now)
-    if not is_code(name, code, held.digest):
+    if not is_code(name, ask.code, held.digest):
         return Decision(_note_wrong(members, name, member), IdentityError(_NOT_KNOWN))
     if now > held.expires_utc:
         expired = f"the join code of {name} expired on {held.expires_utc.date()}: ask the consortium for a new one"

@@ -163,7 +163,7 @@ class Readiness:
     settled : the set-ups of secure sums whose results are kept, which parties are told; it may grow.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a run is made ready with, each from another place
         self,
         parties: Parties,
         roster: Sequence[str],

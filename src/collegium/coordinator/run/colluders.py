@@ -51,7 +51,7 @@ def beyond_plan(mechanism: Mechanism, plan: GraphPlan, unit: Unit, delta: float,
     return [_with(mechanism, plan, unit, delta, queries, number, number >= worst) for number in some]
 
 
-def _with(
+def _with(  # noqa: PLR0913 -- the symbols of the computation
     mechanism: Mechanism, plan: GraphPlan, unit: Unit, delta: float, queries: int, colluding: int, opened: bool
 ) -> Colluders:
     honest = 1 if opened else max(1, plan.honest_survivors - (colluding - plan.colluding))

@@ -39,7 +39,7 @@ class CoordinatorRun:
         If the settings contradict each other, or a masked mode has no signing keys.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a run needs, each from another place
         self,
         config: RunConfig,
         reach: Reach,

@@ -57,6 +57,7 @@ LOST = (
 """What the log says of inputs that are left out."""
 
 
+# More than 15 methods: the state of one run, which all of its steps change.
 class OpenRun:
     """The state of a run that is open; made by `CoordinatorRun.prepare`.
 

@@ -28,7 +28,7 @@ _LEAST_VARIANCE = 1024.0
 """Of a column of a table: a thousandth of the square of its range."""
 
 
-def kernel_spec(
+def kernel_spec(  # noqa: PLR0913 -- all that a kernel follows from
     settings: SumsConfig,
     pool: NDArray[Any],
     inputs: Inputs,

@@ -82,7 +82,7 @@ class GrpcParties:
         Timeouts; see `SessionLimits`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a server is given once, by name
         self,
         *,
         credentials: Credentials,

@@ -118,7 +118,7 @@ def find_method(name: str) -> type[BaseModel]:
     return METHODS[name]
 
 
-def fit_student(
+def fit_student(  # noqa: PLR0913 -- what a student may learn from, by name
     method: str,
     pool: NDArray[Any],
     indices: Sequence[int] | NDArray[np.int64],

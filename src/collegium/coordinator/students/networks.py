@@ -85,7 +85,7 @@ class Supervised(Frozen):
         return fit_labelled(problem, self.network, self.steps, self.batch, self.learning_rate, loss)
 
 
-def fit_labelled(
+def fit_labelled(  # noqa: PLR0913 -- what a training is given, by name
     problem: LearningProblem,
     network: str,
     steps: int,

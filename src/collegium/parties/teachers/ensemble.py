@@ -47,7 +47,7 @@ class TeacherEnsemble:
         If a process that fits teachers fails.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what teachers follow from, by name
         self,
         party: str,
         examples: Examples,

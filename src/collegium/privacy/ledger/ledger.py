@@ -70,7 +70,7 @@ class Ledger(LedgerReader):
         self._checkpoints = Checkpoints(store, signer)
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913 -- what an owner says of its ledger, by name
         cls,
         path: Path,
         *,
@@ -112,7 +112,7 @@ class Ledger(LedgerReader):
             raise
 
     @classmethod
-    def over(
+    def over(  # noqa: PLR0913 -- as in `open`
         cls,
         store: EntryStore,
         *,

@@ -25,6 +25,7 @@ from collegium.protocol.v1 import secure_sum_pb2 as pb
 from collegium_accounting.units import IntArray
 
 
+# More than 15 methods: a state machine: two for each phase.
 class CoordinatorSum:
     """One round: ``requests()``, ``accept()`` for each reply, ``close_phase()``, five times; then ``result``."""
 

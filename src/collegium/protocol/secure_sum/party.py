@@ -39,6 +39,7 @@ from collegium_accounting.units import IntArray
 RandomBytes = Callable[[int], bytes]
 
 
+# More than 15 methods: a state machine: two for each phase.
 class PartySum:
     """One party in one round.
 
@@ -62,7 +63,7 @@ class PartySum:
         When the values do not fit the set-up.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what one sum is given once, by name
         self,
         setup: SumSetup,
         name: str,

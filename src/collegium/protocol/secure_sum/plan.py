@@ -163,7 +163,7 @@ def _least_threshold(parties: int, quorum: int, colluding: int, neighbours: int,
 
 
 @lru_cache(maxsize=256)
-def plan_graph(
+def plan_graph(  # noqa: C901, PLR0913 -- the search for a bound, in its symbols
     parties: int,
     dropout_fraction: float = 0.3,
     collusion_fraction: float = 0.1,
