@@ -72,7 +72,7 @@ def certified_epsilon(published: Published) -> float:
     """
     mechanism = published.mechanism
     charges = planned_charges(mechanism, mechanism.unit(), published.screened, published.answered)
-    return exact_epsilon(charges, DELTA).certified
+    return exact_epsilon(charges, DELTA).epsilon
 
 
 def rate_for(published: Published) -> float:

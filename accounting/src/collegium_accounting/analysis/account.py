@@ -9,13 +9,12 @@ from numpy.typing import ArrayLike
 from collegium_accounting.analysis.epsilons import (
     Bound,
     Epsilons,
-    ExactEpsilon,
     SecretEpsilons,
-    all_epsilons,
     exact_epsilon,
     planned_charges,
     secret_epsilons,
     value_of,
+    with_published,
 )
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.mechanisms.base import Mechanism
@@ -183,13 +182,8 @@ def account(  # noqa: PLR0913 -- one call with names for a notebook; each is an 
         secret = secret_epsilons(
             mechanism, counts, delta, unit=protected, added=added, orders=orders, conversion=conversion
         )
-    independent = all_epsilons(
-        charges,
-        exact_epsilon(charges, delta, known) if bound == "exact" else ExactEpsilon(math.inf, None),
-        delta,
-        orders=orders,
-        conversion=conversion,
-    )
+    exact = exact_epsilon(charges, delta, known) if bound == "exact" else Epsilons(math.inf, delta)
+    independent = with_published(exact, charges, orders=orders, conversion=conversion)
     if bound == "classic" and independent.published is not None:
         independent = replace(independent, epsilon=independent.published.epsilon)
     return PrivacyReport(

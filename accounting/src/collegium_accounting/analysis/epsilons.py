@@ -1,10 +1,12 @@
 """Every ε that can be said of a plan, of saved votes or of what was charged: the types, and what fills them.
 
-What a mechanism's stages cost does not depend on the votes and may be published. What follows from votes is secret.
+What a mechanism's stages cost does not depend on the votes and may be published (`Epsilons`). What follows from votes
+is as secret as they are (`SecretEpsilons`). A researcher's account of a plan holds both (`account.PrivacyReport`); a
+consortium's report of its ledger has the first for each unit.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
@@ -19,23 +21,6 @@ from collegium_accounting.units import IntArray, Unit
 Bound = Literal["exact", "classic"]
 """Which data-independent bound is the headline and stops budgets: the exact accountant, or the Rényi bounds of
 published accountants."""
-
-
-@dataclass(frozen=True)
-class ExactEpsilon:
-    """What the exact accountant says at one δ.
-
-    Parameters
-    ----------
-    certified : float
-        ε of every adversary is at most this.
-    attained : float or None
-        A concrete adaptive adversary forces this ε, in the game of docs/research/exact-accountant.md. Where several
-        kinds of rounds are composed it is that of one of them; None where no winner alone is released.
-    """
-
-    certified: float
-    attained: float | None
 
 
 @dataclass(frozen=True)
@@ -54,11 +39,14 @@ class Epsilons:
     Parameters
     ----------
     epsilon : float
-        What a budget stops on: by the exact accountant, or by published bounds where these were asked for.
+        What a budget stops on. By the exact accountant ε of every adversary is at most this; published bounds where
+        these were asked for.
     delta : float
         Its δ.
     attained : float or None
-        An ε that a concrete adversary forces; None where it was not asked for or is not known.
+        A concrete adaptive adversary forces this ε, in the game of docs/research/exact-accountant.md. Where several
+        kinds of rounds are composed it is that of one of them; None where no winner alone is released, or it was not
+        asked for.
     published : Epsilon or None
         By the Rényi bounds of published accountants; None where the stages that were charged are not known.
     moments : Epsilon or None
@@ -132,7 +120,7 @@ def rounds_of(charges: Iterable[StageCharge], classes: int | None = None) -> dic
     return rounds
 
 
-def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | None = None) -> ExactEpsilon:
+def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | None = None) -> Epsilons:
     """ε of ``charges`` by the exact accountant; infinite where nothing finite is known.
 
     Parameters
@@ -153,27 +141,21 @@ def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | N
         attained = [winner_profile(law, n).attained(delta) for law, n in rounds.items() if isinstance(law, RoundLaw)]
     except UnsupportedAccounting:
         attained = []
-    return ExactEpsilon(block_epsilon(rounds, delta), max(attained, default=None))
+    return Epsilons(block_epsilon(rounds, delta), delta, max(attained, default=None))
 
 
-def all_epsilons(
+def with_published(
+    known: Epsilons,
     charges: Sequence[StageCharge],
-    charged: ExactEpsilon,
-    delta: float,
     *,
     orders: tuple[float, ...] = WIDE_ORDERS,
     conversion: Conversion = Conversion.IMPROVED,
 ) -> Epsilons:
-    """The ε of ``charges`` by every analysis, beside what was ``charged``, which is known.
-
-    ``orders`` and ``conversion`` are those of the published bounds.
-    """
-    return Epsilons(
-        charged.certified,
-        delta,
-        charged.attained,
-        published=published_curve(charges, orders).to_epsilon(delta, conversion),
-        moments=published_curve(charges, PAPER_ORDERS).to_epsilon(delta, Conversion.CLASSIC),
+    """What is ``known`` of ``charges``, with the published bounds on these ``orders`` and by this ``conversion``."""
+    return replace(
+        known,
+        published=published_curve(charges, orders).to_epsilon(known.delta, conversion),
+        moments=published_curve(charges, PAPER_ORDERS).to_epsilon(known.delta, Conversion.CLASSIC),
     )
 
 

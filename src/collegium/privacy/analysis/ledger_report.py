@@ -10,7 +10,7 @@ from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.stated_laws import check_terms
-from collegium_accounting.analysis.epsilons import Epsilons, ExactEpsilon, StageCharge, all_epsilons
+from collegium_accounting.analysis.epsilons import Epsilons, StageCharge, with_published
 from collegium_accounting.mechanisms import AddedBy, Adjacency, Stage, Unit, create, known_names
 
 _NOT_PARAMETERS = ("name", "bound")
@@ -85,8 +85,8 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
     units = {}
     for name, charged in charged_epsilons(ledger).items():
         stages = _stage_charges(entries, name, terms.adjacency)
-        exact = ExactEpsilon(charged, None)
-        units[name] = Epsilons(charged, delta) if stages is None else all_epsilons(stages, exact, delta)
+        known = Epsilons(charged, delta)
+        units[name] = known if stages is None else with_published(known, stages)
     with ledger.reading() as chain:
         adaptive, values = chain.spending.adaptive, chain.spending.values
     return LedgerReport(
