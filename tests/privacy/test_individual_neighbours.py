@@ -102,7 +102,7 @@ def live(folder: Path, seed: int, transcript: Transcript, steps: int = 60) -> No
         if isinstance(answer, Counts):
             transcript.note(run, round_id, body, answer.counts)
         elif (run, round_id) not in left and generator.random() < 0.7:  # a round id serves once; some rounds fail
-            counts = clinic.party.rounds.of(run, round_id).vector
+            counts = clinic.party.sums.of(run, round_id).vector
             with contextlib.suppress(ProtocolViolation):  # another round has the same question since
                 clinic.party._leave(run, Ask(round_id, body))
                 left.add((run, round_id))

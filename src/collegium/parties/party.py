@@ -157,9 +157,9 @@ class Party:
 
         self.ensembles = EnsembleCache(fit)
         # Where nothing is counted (simulations), sums are this process's alone.
-        sums = account or AnswerBook(None, name, PolicyConfig(), None)
+        memory = account or AnswerBook(None, name, PolicyConfig(), None)
         seed = None if membership is None else membership.noise_seed
-        self.rounds = HeldSums(sums, lambda question: noise_for(question, name, seed))
+        self.sums = HeldSums(memory, lambda question: noise_for(question, name, seed))
         book = cache(lambda: account or AnswerBook(folder, name, PolicyConfig(), None))
         self._own = Institution(name, examples, task, pools, key, folder, device, self.ensembles, book, record_rho)
         self._kinds: dict[str, PartyKind[Any]] = {}
@@ -174,7 +174,7 @@ class Party:
         if not task.multilabel:  # teachers name one class a record
             self._handlers[Fit] = self._fit
         if membership is not None:
-            self._handlers[SecureSumStep] = SumHandler(name, membership, sums, self.rounds, self._gate, self._leave)
+            self._handlers[SecureSumStep] = SumHandler(name, membership, memory, self.sums, self._gate, self._leave)
         self._policy = policy
         self._lock = threading.Lock()
 
@@ -194,7 +194,7 @@ class Party:
     def _follow(self, request: Request) -> ReplyBody:
         reply = self._ledger(request)
         assert isinstance(request.body, ShowLedger)
-        self.rounds.settle(request.body.settled)
+        self.sums.settle(request.body.settled)
         return reply
 
     def _answer(self, request: Request) -> ReplyBody:
@@ -227,7 +227,7 @@ class Party:
         self._gate.check(run_id, question)
         if question.terms.sum_mode == "clear":
             return Counts(self._gate.let_out(run_id, question, self._bounded(kind, ask, run_id)))
-        return self.rounds.prepare(request, ask, lambda: self._bounded(kind, ask, run_id))
+        return self.sums.prepare(request, ask, lambda: self._bounded(kind, ask, run_id))
 
     def _admit(self, question: Question, kind: PartyKind[Any]) -> None:
         """Raise unless the question suits the party, by what is public: no record is looked at."""

@@ -92,7 +92,7 @@ def test_where_parties_add_the_noise_every_round_that_leaves_is_paid_and_no_othe
 
     def counts(round_id: str) -> np.ndarray:
         assert clinic.ask(asked, round_id=round_id) == Prepared(round_id)
-        return clinic.party.rounds.of("run", round_id).vector
+        return clinic.party.sums.of("run", round_id).vector
 
     def leave(round_id: str) -> None:
         clinic.party._leave("run", Ask(round_id, asked))
@@ -116,7 +116,7 @@ def test_where_parties_add_the_noise_every_round_that_leaves_is_paid_and_no_othe
 def test_a_masked_round_is_kept_for_its_sum_and_for_no_other_question(clinic: Clinic) -> None:
     asked = clinic.question((4, 9), mode="masked")
     assert clinic.ask(asked) == Prepared("round") == clinic.ask(asked)
-    assert clinic.party.rounds.of("run", "round").ask.question.name == asked.name
+    assert clinic.party.sums.of("run", "round").ask.question.name == asked.name
     other = clinic.ask(clinic.question((5, 9), mode="masked"))
     assert isinstance(other, Failure) and "fresh id" in other.message
 

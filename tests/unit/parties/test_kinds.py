@@ -109,7 +109,7 @@ def test_entries_out_of_bounds_are_cut_off_there(
     monkeypatch.setattr(Guesses, "answers", [[-(2**40), -1, 0], [5, 6, 2**62]])
     ask = Asker(make_party())
     answer = ask(asked(pool, mode))
-    counts = answer.counts if mode == "clear" else ask.party.rounds.of("run-1", "round-1").vector
+    counts = answer.counts if mode == "clear" else ask.party.sums.of("run-1", "round-1").vector
     assert isinstance(answer, Counts if mode == "clear" else Prepared)
     assert counts.tolist() == [[-1, -1, 0], [5, 5, 5]]
 

@@ -112,9 +112,9 @@ def test_masked_votes_stay_at_the_party(make_party: MakeParty, pool: ArraySpec) 
     ask = Asker(make_party())
     assert ask(cast(pool, (0, 5), sum_mode="masked")) == Prepared("round-1")
     expected = ask.votes(pool, (0, 5)).counts
-    assert np.array_equal(ask.party.rounds.of("run-1", "round-1").vector, expected)
+    assert np.array_equal(ask.party.sums.of("run-1", "round-1").vector, expected)
     with pytest.raises(ProtocolViolation, match="no answer is prepared"):
-        ask.party.rounds.of("run-1", "round-2")
+        ask.party.sums.of("run-1", "round-2")
 
 
 def test_a_masked_round_cannot_be_prepared_for_other_queries(make_party: MakeParty, pool: ArraySpec) -> None:
@@ -129,8 +129,8 @@ def test_rounds_of_two_runs_do_not_meet(make_party: MakeParty, pool: ArraySpec) 
     for run, position in (("run-1", 3), ("run-2", 4)):
         party.handle(Request("r", run, Ask("round-1", cast(pool, (position,), sum_mode="masked"))))
     whole = Asker(party).votes(pool, (3, 4)).counts
-    assert np.array_equal(party.rounds.of("run-1", "round-1").vector, whole[:1])
-    assert np.array_equal(party.rounds.of("run-2", "round-1").vector, whole[1:])
+    assert np.array_equal(party.sums.of("run-1", "round-1").vector, whole[:1])
+    assert np.array_equal(party.sums.of("run-2", "round-1").vector, whole[1:])
 
 
 def test_a_repeated_request_gets_the_same_bytes_and_counts_once(

@@ -115,23 +115,23 @@ class Snapshots:
 
     def _make(self) -> dict[str, Any]:
         now, moment = self._now(), self._live.snapshot()
-        held = consortium_status(self._folder, now)
+        status = consortium_status(self._folder, now)
         of_all = about_all_records(self._config.mechanism.kind)
-        if held["state"] == "finished" and not of_all and self._config.queries.count > (held["queries"] or 0):
-            held |= {"state": "labelling", "queries": self._config.queries.count}  # more are wanted since
+        if status["state"] == "finished" and not of_all and self._config.queries.count > (status["queries"] or 0):
+            status |= {"state": "labelling", "queries": self._config.queries.count}  # more are wanted since
         quorum = quorum_of(self._config, self._folder.members.read())
-        parties = {name: _live(party, moment.connected_since.get(name)) for name, party in held["parties"].items()}
+        parties = {name: _live(party, moment.connected_since.get(name)) for name, party in status["parties"].items()}
         connected = sum(party["connected"] for party in parties.values())
-        return held | {
+        return status | {
             "at": _text(now),
             "started": _text(moment.started),
             "served": True,
-            "queries": held["queries"] or self._config.queries.count,
+            "queries": status["queries"] or self._config.queries.count,
             "parties": parties,
             "expected": sum(party["membership"] != "left" for party in parties.values()),
             "connected": connected,
             "quorum": quorum,
-            "phase": _phase(held, moment, now, short=connected < quorum, connected=connected),
+            "phase": _phase(status, moment, now, short=connected < quorum, connected=connected),
             "report": RunFolder(self._folder.run).report.exists(),
             "refused_connections": moment.refused,
             "protocol_violations": moment.violations,
@@ -145,7 +145,7 @@ def _live(party: Mapping[str, Any], since: datetime | None) -> dict[str, Any]:
 
 
 def _phase(
-    held: Mapping[str, Any], moment: LiveSnapshot, now: datetime, *, short: bool, connected: int
+    status: Mapping[str, Any], moment: LiveSnapshot, now: datetime, *, short: bool, connected: int
 ) -> dict[str, Any]:
     """What goes on: a step of a run with how far it is, ``waiting`` for a quorum, or ``finished``.
 
@@ -153,7 +153,7 @@ def _phase(
     """
     step = moment.step
     between = {"done": 0, "total": 0, "seconds_left": None}
-    if held["state"] == "finished" and (step is None or step.step == "report"):
+    if status["state"] == "finished" and (step is None or step.step == "report"):
         return {"step": "finished"} | between
     if step is None or (short and step.step not in ("student", "report")):
         return {"step": "waiting"} | between

@@ -82,29 +82,29 @@ def recalled(state: bytes, signature: bytes, owner: Ed25519PrivateKey) -> Chain 
         owner.public_key().verify(signature, _signed(state))
     except InvalidSignature:
         return None
-    held, chain = json.loads(state), Chain()
-    settings, _ = decode(held["settings"].encode(), None)
+    written, chain = json.loads(state), Chain()
+    settings, _ = decode(written["settings"].encode(), None)
     assert isinstance(settings, Settings)
 
     def read(line: str) -> Content:
         return decode(line.encode(), settings)[0]
 
-    chain.stated, chain.first, chain.head = settings, bytes.fromhex(held["first"]), Head.parse(held["head"])
-    chain.time_utc = datetime.fromisoformat(held["time_utc"])
+    chain.stated, chain.first, chain.head = settings, bytes.fromhex(written["first"]), Head.parse(written["head"])
+    chain.time_utc = datetime.fromisoformat(written["time_utc"])
     chain.periods = []
-    for line, charged in held["periods"]:
+    for line, charged in written["periods"]:
         terms = read(line)
         assert isinstance(terms, Terms)
         chain.periods.append((terms, charged))
         for purpose, queries in charged.items():
             chain.spending.take(terms, purpose, queries)
-    chain.unreleased = dict(held["unreleased"])
+    chain.unreleased = dict(written["unreleased"])
     for charges in ("untouched", "opening"):
-        for seq, stated, paid, *name in held[charges]:
+        for seq, stated, paid, *name in written[charges]:
             terms, charge = read(stated), read(paid)
             assert isinstance(terms, Terms) and isinstance(charge, Charge)
             getattr(chain, charges)[seq] = (terms, charge, *name)
-    chain.labels = held["labels"]
+    chain.labels = written["labels"]
     return chain
 
 

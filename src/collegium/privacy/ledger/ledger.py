@@ -161,16 +161,16 @@ class Ledger(LedgerReader):
         chain, terms = self._chain, self._terms
         if terms is None:
             raise StorageError("this ledger was opened readonly: open it with its owner's key and terms to charge")
-        held = chain.terms
+        in_force = chain.terms
         same = (terms.mechanism, terms.adjacency, terms.votes_per_unit) == (
-            held.mechanism,
-            held.adjacency,
-            held.votes_per_unit,
+            in_force.mechanism,
+            in_force.adjacency,
+            in_force.votes_per_unit,
         )
-        terms = replace(terms, blocks={**terms.blocks, **held.blocks} if same else terms.blocks)
-        if terms == held:
+        terms = replace(terms, blocks={**terms.blocks, **in_force.blocks} if same else terms.blocks)
+        if terms == in_force:
             return
-        if chain.queries_charged and terms.seeded != held.seeded:
+        if chain.queries_charged and terms.seeded != in_force.seeded:
             raise ConfigurationError(
                 "the labels of this ledger were drawn with a seed and would be drawn without one, or the reverse: "
                 "keep the seed as it was, or start in another folder"
@@ -207,12 +207,15 @@ class Ledger(LedgerReader):
         """
         with self.reading() as chain:
             terms = replace(
-                self._terms or chain.terms, blocks={p: Block(held, 0, p in fixed) for p, held in laws.items()}
+                self._terms or chain.terms, blocks={p: Block(by_unit, 0, p in fixed) for p, by_unit in laws.items()}
             )
             used = {purpose: chain.spending.used(terms, purpose) for purpose in laws}
             wanted = {purpose: max(used[purpose] + rounds[purpose], in_all.get(purpose, 0)) for purpose in laws}
             most = {purpose: max(n, used[purpose]) for purpose, n in most_rounds(chain, terms, wanted).items()}
-        blocks = {p: Block(held, most[p] if held else None, p in fixed, steps.get(p)) for p, held in laws.items()}
+        blocks = {
+            purpose: Block(by_unit, most[purpose] if by_unit else None, purpose in fixed, steps.get(purpose))
+            for purpose, by_unit in laws.items()
+        }
         with self._writing() as chain:
             self._agree()
             if chain.terms.blocks != blocks:
@@ -262,10 +265,10 @@ class Ledger(LedgerReader):
         with self._writing() as chain:
             self._agree()
             terms = _stating(chain.terms, purpose, laws, step)
-            held = terms.blocks.get(purpose)
-            if held is None and expected is None:
+            block = terms.blocks.get(purpose)
+            if block is None and expected is None:
                 raise ConfigurationError(f"the ledger's terms state no block {purpose!r}: allow it first")
-            if expected is not None and (held is None or held.laws != expected):
+            if expected is not None and (block is None or block.laws != expected):
                 raise ConfigurationError("another run uses this ledger at the same time: wait for its end, then go on")
             fit = rounds_that_fit(chain, terms, purpose, count, self._terms or terms)
             if fit < count:
@@ -301,10 +304,10 @@ class Ledger(LedgerReader):
                 )
             if fresh:
                 self._append(Release(charge, fresh))
-            held = {query: chain.labels[query] for query in asked}
-        if held != asked:
-            conflicts = sum(held[query] != label for query, label in asked.items())
-            raise LabelConflict(f"{conflicts} queries already have another label, and keep it", held)
+            standing = {query: chain.labels[query] for query in asked}
+        if standing != asked:
+            conflicts = sum(standing[query] != label for query, label in asked.items())
+            raise LabelConflict(f"{conflicts} queries already have another label, and keep it", standing)
 
     def spend(self, charge: int, *, for_labels: bool = False, on_sum: str = "") -> None:
         """Write down that what ``charge`` paid for is released now, before anybody sees it; durable when this returns.
@@ -323,9 +326,9 @@ class Ledger(LedgerReader):
 
     def keep_witnesses(self, witnesses: Mapping[str, Witness]) -> None:
         """Keep what parties signed of this ledger, by name; a signature that does not hold is left out."""
-        if held := {party: one for party, one in witnesses.items() if one.holds}:
+        if signed := {party: witness for party, witness in witnesses.items() if witness.holds}:
             with self._lock, self._store.writing():
-                for party, witness in held.items():
+                for party, witness in signed.items():
                     self._store.keep_witness(party, witness)
 
     def _append(self, content: Content) -> int:
@@ -362,13 +365,14 @@ def _stating(terms: Terms, purpose: str, laws: Mapping[str, Law] | None, step: S
     return terms if laws is None else replace(terms, blocks={**terms.blocks, purpose: Block(laws, step=step)})
 
 
-def _check_same(path: Path, held: Settings, asked: Settings) -> None:
-    if held.public_key != asked.public_key:
+def _check_same(path: Path, begun: Settings, asked: Settings) -> None:
+    """Raise ConfigurationError unless a ledger was ``begun`` as it is ``asked`` for now."""
+    if begun.public_key != asked.public_key:
         raise ConfigurationError(
             f"the ledger {path} belongs to another identity: use its owner's key, or another folder"
         )
     for what in ("name", "delta"):
-        old, new = getattr(held, what), getattr(asked, what)
+        old, new = getattr(begun, what), getattr(asked, what)
         if old != new:
             raise ConfigurationError(
                 f"the ledger {path} was begun with {what} = {old}, not {new}: keep that or start in another folder"
