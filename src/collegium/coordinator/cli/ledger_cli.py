@@ -4,9 +4,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import Annotated, Any, Literal
@@ -24,7 +24,7 @@ from collegium.privacy.ledger.stated_laws import check_terms
 from collegium.privacy.ledger.store import EntryStore
 from collegium.privacy.ledger.verifier import Verified
 from collegium.privacy.ledger.verifier import verify as verify_file
-from collegium.privacy.ledger.witness import Witness, check_witness
+from collegium.privacy.ledger.witness import check_witness
 from collegium.protocol.certificates import read_certificate, read_subject
 from collegium.whole_files import read_whole
 
@@ -76,7 +76,7 @@ def show(path: LedgerPath, chain: Chain = "", as_json: AsJson = False) -> None:
 @app.command(
     epilog="Example: collegium ledger verify runs/first --public-key coordinator/certificate.pem --head 12:5f0c…"
 )
-def verify(
+def verify(  # noqa: C901 -- what is checked, and then what is printed of it
     path: LedgerPath,
     public_key: Annotated[
         str | None,
@@ -93,30 +93,10 @@ def verify(
     The walk is a second implementation, which shares only the file's format with the ledger.
     """
     key = None if public_key is None else _public_key(public_key)
-    checked = _checked(_file(path), key, None if head is None else str(Head.parse(head)), chain)
-    if as_json:
-        typer.echo(json.dumps(_report_json(checked, key_checked=key is not None, head_checked=head is not None)))
-        return
-    for line in _report_lines(checked, key_checked=key is not None, head_checked=head is not None):
-        typer.echo(line)
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """What both programs found: ε by unit, what each party signed, and the other ledgers that it agreed to."""
-
-    found: Verified
-    printed: Mapping[tuple[str, str], float]
-    witnesses: Mapping[str, Witness]
-    elsewhere: Mapping[str, list[str]]
-
-
-def _checked(path: Path, key: bytes | None, head: str | None, chain: str) -> _Checked:
-    """Check a ledger's file and what parties signed of it; LedgerCorrupt where anything disagrees."""
-    with closing(EntryStore.read(path, chain)) as kept:
+    with closing(EntryStore.read(_file(path), chain)) as kept:
         witnesses = kept.witnesses()  # first: parties of a run sign entries that are made meanwhile
-    found = _walked(path, key, head, chain)
-    with Ledger.read(path, signed=found.heads, chain=chain) as ledger:
+    found = _walked(_file(path), key, None if head is None else str(Head.parse(head)), chain)
+    with Ledger.read(_file(path), signed=found.heads, chain=chain) as ledger:
         paid, identity, elsewhere = ledger.charged(), ledger.identity(), dict[str, list[str]]()
         for stated, _ in paid:
             check_terms(stated)
@@ -129,34 +109,34 @@ def _checked(path: Path, key: bytes | None, head: str | None, chain: str) -> _Ch
         least, _ = found.bounds(*unit)
         if epsilon < least * (1.0 - 1e-9):
             raise LedgerCorrupt(f"the ledger counts ε = {epsilon:.6g}, its entries {least:.6g} or more: report this")
-    return _Checked(found, printed, witnesses, elsewhere)
-
-
-def _report_lines(checked: _Checked, *, key_checked: bool, head_checked: bool) -> Iterator[str]:
-    found = checked.found
+    if as_json:
+        shown = _report_json(found, printed, key_checked=key is not None, head_checked=head is not None)
+        shown["followed_by"] = {party: [public.hex(), followed] for party, (public, followed, *_) in witnesses.items()}
+        typer.echo(json.dumps(shown))
+        return
     queries = sum(charged for _, charged in found.periods)
-    yield f"{len(found.heads)} entries agree: {queries} queries in {len(found.charges)} charges"
-    yield f"{len(found.labels)} labels, δ = {float.fromhex(found.settings['delta']):g}"
-    for unit, epsilon in checked.printed.items():
+    typer.echo(f"{len(found.heads)} entries agree: {queries} queries in {len(found.charges)} charges")
+    typer.echo(f"{len(found.labels)} labels, δ = {float.fromhex(found.settings['delta']):g}")
+    for unit, epsilon in printed.items():
         least, most = found.bounds(*unit)
-        yield (
+        typer.echo(
             f"ε = {epsilon:.4f} for one {unit[0]} ({unit[1]}); computed a second time: "
             f"at least {least:.4f}, at most {most:.4f} by Rényi bounds"
         )
     if found.periods[-1][0]["noise"] == "seeded":
-        yield "NOT PRIVATE: the noise follows from a seed, and whoever knows it can remove it"
+        typer.echo("NOT PRIVATE: the noise follows from a seed, and whoever knows it can remove it")
     for terms, charged in found.periods:
         if charged:  # --json has the others too
-            yield f"{charged} queries under: {_terms_text(terms)}"
-    yield _signature_text(found, key_checked=key_checked)
-    signed = [f"{party} to entry {witness.head.partition(':')[0]}" for party, witness in checked.witnesses.items()]
-    yield f"followed, as they signed, by {', '.join(signed) or 'no party'}; --json shows their keys"
-    for party, others in checked.elsewhere.items():
+            typer.echo(f"{charged} queries under: {_terms_text(terms)}")
+    typer.echo(_signature_text(found, key_checked=key is not None))
+    told = ", ".join(f"{party} to entry {followed.partition(':')[0]}" for party, (_, followed, *_) in witnesses.items())
+    typer.echo(f"followed, as they signed, by {told or 'no party'}; --json shows their keys")
+    for party, others in elsewhere.items():
         if others:
-            yield f"{party} also agreed to releases under other ledgers, which begin with {', '.join(others)}"
-    if not head_checked:
-        yield "entries cut off the end would not show: compare --head with the one in an earlier report"
-    yield f"head {found.heads[-1]}"
+            typer.echo(f"{party} also agreed to releases under other ledgers, which begin with {', '.join(others)}")
+    if head is None:
+        typer.echo("entries cut off the end would not show: compare --head with the one in an earlier report")
+    typer.echo(f"head {found.heads[-1]}")
 
 
 def _walked(path: Path, key: bytes | None, head: str | None, chain: str) -> Verified:
@@ -235,8 +215,9 @@ def _entry_json(entry: Entry) -> dict[str, object]:
     return shared
 
 
-def _report_json(checked: _Checked, *, key_checked: bool, head_checked: bool) -> dict[str, object]:
-    found, printed = checked.found, checked.printed
+def _report_json(
+    found: Verified, printed: Mapping[tuple[str, str], float], *, key_checked: bool, head_checked: bool
+) -> dict[str, object]:
     return {
         "name": found.settings["name"],
         "entries": len(found.heads),
@@ -261,5 +242,4 @@ def _report_json(checked: _Checked, *, key_checked: bool, head_checked: bool) ->
         "head_checked": head_checked,
         "public_key": found.settings["public_key"],
         "public_key_checked": key_checked,
-        "followed_by": {party: [witness.key.hex(), witness.head] for party, witness in checked.witnesses.items()},
     }
