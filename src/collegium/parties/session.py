@@ -74,8 +74,8 @@ class PartySession:
         Called with every roster that the coordinator announces, before any request that comes after it.
     stays
         Whether a farewell is not the end: the party dials again, and waits for the consortium's next run or study.
-    sleep, uniform
-        The waiting and the jitter, for tests; ``sleep`` may return early when the party is stopped.
+    sleep
+        The waiting, for tests; it may return early when the party is stopped.
     """
 
     def __init__(  # noqa: PLR0913 -- what a session is given once, by name
@@ -89,11 +89,10 @@ class PartySession:
         stays: bool = False,
         backoff: Backoff = Backoff(),  # noqa: B008 -- frozen
         sleep: Callable[[float], object] | None = None,
-        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._open_party, self._load_credentials, self._address = open_party, load_credentials, address
         self._on_connected, self._on_roster = on_connected, on_roster
-        self._stays, self._backoff, self._uniform = stays, backoff, uniform
+        self._stays, self._backoff = stays, backoff
         self._stopping = threading.Event()
         self._sleep = sleep or self._stopping.wait
         self._credentials: Credentials | None = None
@@ -152,7 +151,7 @@ class PartySession:
             cause = explain_failure(self._address, refused)
             if not isinstance(cause, Unreachable) and self._task is None:
                 raise cause
-        delay_s = self._backoff.delay_s(failures, self._uniform)
+        delay_s = self._backoff.delay_s(failures, random.uniform)
         fields = event("connection-lost", code=cause.code, retry_in_s=round(delay_s, 1))
         logger.warning("%s; trying again in %.1f s", cause, delay_s, extra=fields)
         self._sleep(delay_s)
