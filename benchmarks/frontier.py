@@ -53,8 +53,10 @@ from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, data_root, default_task, load
 from collegium.data.loading.files import open_npz
 from collegium.data.task import ImageInputs, Task, VectorInputs
-from collegium.models.kernel_student import KernelStudent, NoisySums, PoolSpectrum
+from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
+from collegium.models.noisy_sums import NoisySums
+from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.models.students import Student
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium_accounting.divergences.independent import sampled_gaussian_curve

@@ -38,8 +38,9 @@ from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.coordinator.students import fit_student
 from collegium.data import Examples
 from collegium.models.features import distances_squared, extract
-from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums, PoolSpectrum
 from collegium.models.kernels import KernelMap
+from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS, NoisySums, Round
+from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.simulations.partitions import PartitionConfig, partition
 from collegium_accounting.game.laws import block_epsilon
@@ -74,7 +75,7 @@ class Consortium:
 
     def coefficients(self, values: Sums, noise: float) -> Floats:
         """The classifier that the sums are filtered into."""
-        sums = NoisySums(self.spec, values, noise)
+        sums = NoisySums(self.spec, (Round(values, noise),))
         return sums.classifier(self.split.pool, self.split.task, spectrum=self.spectrum).coefficients
 
     def class_sums(self, epsilon: float) -> Floats:
@@ -85,7 +86,7 @@ class Consortium:
             self._again(ridge_for(sigma, len(split.pool), self.classes)),
         )
         drawn = np.rint(np.random.default_rng(self.seed).normal(0.0, noise, len(own.directions))).astype(np.int64)
-        sums = NoisySums(own.spec, own.directions + drawn, noise, PARTY_CONTRIBUTIONS * len(self.parties))
+        sums = NoisySums(own.spec, (Round(own.directions + drawn, noise),), PARTY_CONTRIBUTIONS * len(self.parties))
         kernel = sums.classifier(split.pool, split.task, spectrum=own.spectrum)
         if split.task.inputs.kind != "image":
             return own.test @ kernel.coefficients

@@ -15,6 +15,7 @@ from collegium.coordinator.students import LearningProblem
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.data import DataSource, Examples, load
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
+from collegium.models.codes import Codes
 from collegium.models.features import Features
 from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.parties.neighbours.search import Search
@@ -182,7 +183,7 @@ def class_sums(size: Size, device: str) -> list[Part]:
 
     def run(count: int, where: str) -> Any:
         kernel = KernelMap.of_pool(spec, pool, task.inputs, where)
-        return kernel.totals(x[:count], encoded.labels()[:count], np.ones(count, dtype=np.int64), CLASSES)
+        return kernel.totals(x[:count], encoded.labels()[:count], np.ones(count, dtype=np.int64), Codes(CLASSES))
 
     run(100, device)
     small_s, on_device = seconds(lambda: run(size.checked, device))

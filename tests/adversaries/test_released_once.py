@@ -21,7 +21,7 @@ from collegium.coordinator.run.open_run import OpenRun
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.errors import QuorumNotReached
-from collegium.models.kernel_student import NoisySums
+from collegium.models.noisy_sums import NoisySums
 from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger

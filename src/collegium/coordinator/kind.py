@@ -16,7 +16,7 @@ from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.settings.kinds import KindSettings, run_kind
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.task import TeacherSettings
-from collegium.models.kernel_student import NoisySums
+from collegium.models.noisy_sums import NoisySums
 from collegium.models.students import Student
 from collegium.protocol.question import PoolRange, Question, Terms
 from collegium_accounting.units import IntArray

@@ -31,11 +31,8 @@ def scores_of(graph: Any, x: str, kernel: KernelMap, coefficients: NDArray[np.fl
     own, other = steps.features(kernel.features, kernel.inputs, x), kernel.landmarks.astype(np.float64)
     squares = steps.sum(steps.do("Mul", own, own), 1)
     apart = steps.do("Sub", steps.do("Add", squares, (other**2).sum(axis=1)), steps.product(own, 2.0 * other.T))
-    last = float(len(TABLE) - 1)
-    at = steps.do("Floor", steps.do("Min", steps.do("Mul", apart, STEPS / (2.0 * kernel.bandwidth_squared)), last))
-    values = steps.do("Round", steps.do("Mul", steps.do("Exp", steps.do("Div", at, -float(STEPS))), float(KERNEL_ONE)))
-    near = steps.do("Cast", steps.do("Less", at, last), to=_DOUBLE)
-    centred = steps.product(steps.do("Sub", steps.do("Mul", values, near), kernel.centre), kernel.whitening * FINER)
+    values = steps.powers(steps.do("Mul", apart, STEPS / (2.0 * kernel.bandwidth_squared)))
+    centred = steps.product(steps.do("Sub", values, kernel.centre), kernel.whitening * FINER)
     centred = steps.cut_off(centred)
     squared = steps.do("Max", steps.sum(steps.do("Mul", centred, centred), 1), 1.0)
     scale = steps.do("Mul", steps.do("Sqrt", steps.do("Div", float(REST), squared)), 1.0 - 1e-9)
@@ -43,10 +40,21 @@ def scores_of(graph: Any, x: str, kernel: KernelMap, coefficients: NDArray[np.fl
     return steps.do("Add", steps.product(vectors, coefficients[:-1] / ONE), coefficients[-1] * (CONSTANT / ONE))
 
 
-def shares_of(graph: Any, scores: str, classes: int, smallest: float) -> str:
-    """Add the probabilities: scores + 1/C, at least ``smallest``/C, made to add up to 1; returns their name."""
+def raised_scores(graph: Any, scores: str, classes: int, smallest: float) -> str:
+    """Add scores + 1/C, at least ``smallest``/C; returns their name."""
     steps, share = _Steps(graph), 1.0 / classes
-    raised = steps.do("Max", steps.do("Add", scores, share), smallest * share)
+    return steps.do("Max", steps.do("Add", scores, share), smallest * share)
+
+
+def powers_of_scores(graph: Any, scores: str) -> str:
+    """Add numbers in proportion to exp(score), as `codes.powers_of` has them; returns their name."""
+    steps = _Steps(graph)
+    return steps.powers(steps.do("Mul", steps.do("Sub", steps.largest(scores), scores), float(STEPS)))
+
+
+def shares_of(graph: Any, raised: str) -> str:
+    """Add the probabilities, rows of ``raised`` that are made to add up to 1; returns their name."""
+    steps = _Steps(graph)
     return steps.do("Cast", steps.do("Div", raised, steps.sum(raised, 1)), to=_FLOAT)
 
 
@@ -70,6 +78,17 @@ class _Steps:
     def cut_off(self, values: str) -> str:
         """Towards 0."""
         return self.do("Mul", self.do("Sign", values), self.do("Floor", self.do("Abs", values)))
+
+    def largest(self, values: str) -> str:
+        """Of each row."""
+        return self.do("ReduceMax", values, np.array([1]), keepdims=1)
+
+    def powers(self, exponents: str) -> str:
+        """What `exponential.TABLE` holds for exponents in its steps."""
+        last = float(len(TABLE) - 1)
+        at = self.do("Floor", self.do("Min", exponents, last))
+        values = self.do("Round", self.do("Mul", self.do("Exp", self.do("Div", at, -float(STEPS))), float(KERNEL_ONE)))
+        return self.do("Mul", values, self.do("Cast", self.do("Less", at, last), to=_DOUBLE))
 
     def slice(self, values: str, axis: int, start: int, stop: int) -> str:
         return self.do("Slice", values, np.array([start]), np.array([stop]), np.array([axis]))

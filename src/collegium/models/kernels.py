@@ -35,7 +35,11 @@ from numpy.typing import NDArray
 
 from collegium.data.task import Inputs
 from collegium.data.values import require
+from collegium.models.codes import Codes
 from collegium.models.devices import resolve_device
+from collegium.models.exponential import KERNEL_ONE as KERNEL_ONE
+from collegium.models.exponential import STEPS as STEPS
+from collegium.models.exponential import TABLE as TABLE
 from collegium.models.features import Features, check_landmarks, distances_squared, extract, features_of_landmarks
 from collegium_accounting.mechanisms.class_sums import ONE
 
@@ -44,21 +48,15 @@ CONSTANT = ONE // 10
 REST = ONE**2 - CONSTANT**2
 """The squared length of the other entries."""
 
-KERNEL_ONE = 2**18
 _WHITENING_ONE = 2**16
 RIDGES = (0.25, 1.0, 4.0, 16.0)
 """Those that a specification may name."""
 # 2^18 (kernel less its mean) · 2^16/√ρ ≤ 2^17 (largest entry of L⁻¹) · 2^12 (landmarks) = 2^47 < 2^53.
 FINER = 2.0**19 / (KERNEL_ONE * _WHITENING_ONE)
 """From products to ψ in units of 2^-19: |ψ| ≤ √landmarks/√ρ ≤ 2^7, so its squared length in them is below 2^53."""
-STEPS = 2**14
 _AT_ONCE = 2048
 _COLUMNS_AT_ONCE = 256
 _MAPS_KEPT = 2
-
-# The kernel by its exponent d²/2h² in steps of 2^-14: whole numbers, and 0 beyond the last.
-TABLE = np.rint(KERNEL_ONE * np.exp(-np.arange(16 * STEPS) / STEPS))
-TABLE[-1] = 0.0
 
 
 @dataclass(frozen=True)
@@ -196,35 +194,33 @@ class KernelMap:
         return vectors
 
     def totals(
-        self, x: NDArray[Any], labels: NDArray[np.int64], shares: NDArray[np.int64], classes: int
+        self, x: NDArray[Any], labels: NDArray[np.int64], shares: NDArray[np.int64], codes: Codes
     ) -> NDArray[np.int64]:
-        """The vectors of ``x`` summed by class, ``[classes, dimensions]``; on a GPU the same whole numbers.
+        """The sum of φ(x) ⊗ code, ``[classes, dimensions]``; on a GPU the same whole numbers.
 
-        Works through so many inputs at a time that what it needs does not grow with their number.
+        Works through so many inputs at a time that what it needs does not grow with their number. Every product and
+        every partial sum is a whole number below 2^15 · 2^16 · 2^10 < 2^53, so that double precision is exact.
 
         Parameters
         ----------
         x : inputs, as for a call.
         labels : the class of each input, ``[n]``.
-        shares : what each vector is divided by first, cut off towards 0, ``[n]``.
+        shares : what each vector is divided by before it is summed, cut off towards 0, ``[n]``.
+        codes : of inputs by their vectors and classes.
         """
         device = resolve_device(self.device)
         at_once = _AT_ONCE if device == "cpu" else 16 * _AT_ONCE
-        totals = np.zeros((classes, self.dimensions), dtype=np.int64)
+        totals = np.zeros((codes.classes, self.dimensions), dtype=np.int64)
         for start in range(0, len(x), at_once):
             part = slice(start, start + at_once)
-            if device != "cpu":
-                totals += self._totals_on_gpu(x[part], labels[part], shares[part], classes, device)
-                continue
-            vectors = self(x[part])
-            if (shares[part] > 1).any():
-                vectors = np.sign(vectors) * (np.abs(vectors) // shares[part, None])
-            for label in np.unique(labels[part]).tolist():
-                totals[label] += vectors[labels[part] == label].sum(axis=0)
+            if device == "cpu":
+                totals += totals_of(self(x[part]), labels[part], shares[part], codes)
+            else:
+                totals += self._totals_on_gpu(x[part], labels[part], shares[part], codes, device)
         return totals
 
     def _totals_on_gpu(
-        self, x: NDArray[Any], labels: NDArray[np.int64], shares: NDArray[np.int64], classes: int, device: str
+        self, x: NDArray[Any], labels: NDArray[np.int64], shares: NDArray[np.int64], codes: Codes, device: str
     ) -> NDArray[np.int64]:
         import torch
 
@@ -239,10 +235,22 @@ class KernelMap:
         # As `of_length` does it.
         scale = torch.sqrt(REST / vectors.square().sum(1, keepdim=True).clamp(min=1.0)) * (1.0 - 1e-9)
         vectors = torch.cat([(vectors * scale).trunc(), torch.full_like(scale, CONSTANT)], dim=1)
+        scores = None if codes.weights is None else (vectors @ there(codes.weights.whole)).cpu().numpy()
+        of_block = there(codes.of_scores(scores, labels))
         vectors = (vectors / there(shares)[:, None]).trunc()
-        of_class = there(np.arange(classes)[:, None] == labels)
-        summed: NDArray[np.int64] = (of_class @ vectors).long().cpu().numpy()
+        summed: NDArray[np.int64] = (of_block.T @ vectors).long().cpu().numpy()
         return summed
+
+
+def totals_of(
+    vectors: NDArray[np.integer[Any]], labels: NDArray[np.int64], shares: NDArray[np.int64], codes: Codes
+) -> NDArray[np.int64]:
+    """What `KernelMap.totals` adds up of at most 32,768 vectors ``[n, dimensions]``."""
+    exact = vectors.astype(np.float64)
+    of_block = codes.of(exact, labels).astype(np.float64)
+    if (shares > 1).any():
+        exact = np.trunc(exact / shares[:, None])
+    return np.asarray((of_block.T @ exact).astype(np.int64))
 
 
 def of_length(vectors: NDArray[np.int64], most_squared: int) -> NDArray[np.int64]:

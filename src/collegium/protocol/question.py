@@ -369,7 +369,7 @@ class _Array:
     data: bytes
 
     def read(self) -> NDArray[Any]:
-        require(self.dtype in ("float32", "int64"), "an array holds float32 or int64")
+        require(self.dtype in ("float32", "int32", "int64"), "an array holds float32, int32 or int64")
         require(len(self.shape) <= limits.MAX_DIMENSIONS and all(size >= 0 for size in self.shape), "an array's sizes")
         dtype = np.dtype(self.dtype)
         size = math.prod(self.shape) * dtype.itemsize

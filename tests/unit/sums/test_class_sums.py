@@ -16,6 +16,7 @@ from support.sums_scene import LENGTH, POOL, SPEC, TASK, Consortium, records
 
 from collegium.data import Examples
 from collegium.errors import ConfigurationError, ProtocolViolation
+from collegium.models.codes import Codes, Weights
 from collegium.models.coverage import CoverageSpec
 from collegium.models.features import Features
 from collegium.models.kernels import KernelMap
@@ -28,7 +29,7 @@ from collegium.protocol.question import Terms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask
 from collegium_accounting.game.laws import block_epsilon
-from collegium_accounting.mechanisms.class_sums import ONE, ClassSums, bound_squared, count_of_one
+from collegium_accounting.mechanisms.class_sums import ONE, ClassSums, bound_squared, code_one, count_of_one
 from collegium_accounting.mechanisms.record_counts import RecordCounts
 from collegium_accounting.noise.distributed import NoiseShare
 from collegium_accounting.units import Adjacency, Unit
@@ -45,29 +46,43 @@ def squared(vector: np.ndarray) -> int:
     return sum(int(entry) ** 2 for entry in vector)
 
 
-def sums_of(kernel: KernelMap, members: list[tuple[int, int]], groups: list[str] | None = None) -> np.ndarray:
+def sums_of(
+    kernel: KernelMap,
+    members: list[tuple[int, int]],
+    groups: list[str] | None = None,
+    weights: Weights | None = None,
+) -> np.ndarray:
     if not members:
         return np.zeros(LENGTH, dtype=np.int64)
     rows, labels = (np.array(part) for part in zip(*members, strict=True))
     persons = None if groups is None else np.array(groups)
-    return RecordsOfClasses(Examples(GRID[rows], labels, persons), TASK).sums(kernel)
+    return RecordsOfClasses(Examples(GRID[rows], labels, persons), TASK).sums(kernel, weights)
 
 
-def largest_moves(kernel: KernelMap) -> tuple[int, int]:
+def largest_moves(kernel: KernelMap, weights: Weights | None = None) -> tuple[int, int]:
     """The largest squared changes of the sum by adding a record to none or to another, and by replacing one."""
-    alone = [sums_of(kernel, [record]) for record in SMALL]
+    alone = [sums_of(kernel, [record], weights=weights) for record in SMALL]
     replaced = max(squared(one - other) for one, other in itertools.combinations(alone, 2))
     pairs = np.random.default_rng(0).integers(0, len(SMALL), (200, 2)).tolist()
     added = max(
-        squared(sums_of(kernel, [SMALL[first], SMALL[second]]) - sums_of(kernel, [SMALL[first]]))
+        squared(
+            sums_of(kernel, [SMALL[first], SMALL[second]], weights=weights)
+            - sums_of(kernel, [SMALL[first]], weights=weights)
+        )
         for first, second in pairs
     )
     return max(added, *(squared(vector) for vector in alone)), replaced
 
 
-def test_no_neighbour_moves_the_sum_by_more_than_is_charged(kernel: KernelMap) -> None:
-    """Brute force over a small grid: every record alone, pairs, and every replacement."""
-    added, replaced = largest_moves(kernel)
+def sure(size: float) -> Weights:
+    """Weights that give records shares near 0 and 1, most of them in a wrong class."""
+    return Weights.of(size * np.random.default_rng(6).normal(size=(SPEC.dimensions, 3)))
+
+
+@pytest.mark.parametrize("weights", [None, sure(3.0), sure(1e12)], ids=["first round", "later", "hostile"])
+def test_no_neighbour_moves_the_sum_by_more_than_is_charged(kernel: KernelMap, weights: Weights | None) -> None:
+    """Brute force over a small grid: every record alone, pairs, and every replacement, whatever the weights."""
+    added, replaced = largest_moves(kernel, weights)
     assert 0.9 * BOUND_SQUARED < added <= BOUND_SQUARED
     assert BOUND_SQUARED < replaced <= 4 * BOUND_SQUARED
     assert ClassSums(5.0, 3).stages[0].moved(Unit(1, Adjacency.ADD_REMOVE)) == 1.0  # type: ignore[attr-defined]
@@ -76,7 +91,7 @@ def test_no_neighbour_moves_the_sum_by_more_than_is_charged(kernel: KernelMap) -
 
 def counted_twice(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = RecordsOfClasses.sums
-    monkeypatch.setattr(RecordsOfClasses, "sums", lambda self, kernel: honest(self, kernel) * 2)
+    monkeypatch.setattr(RecordsOfClasses, "sums", lambda *asked: honest(*asked) * 2)
 
 
 def without_shortening(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,30 +103,85 @@ def code_too_long(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
     """Codes of 2·C·e − 2 in place of C·e − 1."""
     honest = RecordsOfClasses.sums
 
-    def longer(self: RecordsOfClasses, kernel: KernelMap) -> np.ndarray:
-        vector = honest(self, kernel)
+    def longer(*asked: Any) -> np.ndarray:
+        vector = honest(*asked)
         vector[:-1] *= 2
         return vector
 
     monkeypatch.setattr(RecordsOfClasses, "sums", longer)
 
 
-@pytest.mark.parametrize("planted", [counted_twice, without_shortening, code_too_long])
+def residual_not_shortened(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C·F·(e − p) as it is: a record that is surely in a wrong class has a residual of length √2."""
+    monkeypatch.setattr("collegium.models.codes.longest_code_squared", lambda classes: 10**12)
+
+
+@pytest.mark.parametrize(
+    ("planted", "weights"),
+    [
+        (counted_twice, None),
+        (without_shortening, None),
+        (code_too_long, None),
+        (residual_not_shortened, sure(1e3)),
+    ],
+)
 def test_the_brute_force_catches_a_planted_bug(
-    kernel: KernelMap, monkeypatch: pytest.MonkeyPatch, planted: Callable[..., None]
+    kernel: KernelMap, monkeypatch: pytest.MonkeyPatch, planted: Callable[..., None], weights: Weights | None
 ) -> None:
     planted(kernel, monkeypatch)
-    added, _ = largest_moves(kernel)
+    added, _ = largest_moves(kernel, weights)
     assert added > BOUND_SQUARED
 
 
-def test_a_record_is_counted_whatever_stands_beside_it(kernel: KernelMap) -> None:
-    """The sum over 5,000 records is the sum of the sums over its parts."""
+@pytest.mark.parametrize("weights", [None, sure(3.0)], ids=["first round", "later"])
+def test_a_record_is_counted_whatever_stands_beside_it(kernel: KernelMap, weights: Weights | None) -> None:
+    """The sum over 5,000 records is the sum of the sums over its parts, and of its records one by one."""
     many = records(1, 5000)
-    whole = RecordsOfClasses(many, TASK).sums(kernel)
-    parts = [RecordsOfClasses(many.take(np.arange(start, 5000, 7)), TASK).sums(kernel) for start in range(7)]
+    whole = RecordsOfClasses(many, TASK).sums(kernel, weights)
+    parts = [RecordsOfClasses(many.take(np.arange(start, 5000, 7)), TASK).sums(kernel, weights) for start in range(7)]
     assert (whole == np.sum(parts, axis=0)).all()
     assert whole[-1] == 5000 * count_of_one(3)
+    some = many.take(np.arange(300))
+    each = [RecordsOfClasses(some.take(np.arange(row, row + 1)), TASK).sums(kernel, weights) for row in range(300)]
+    assert (RecordsOfClasses(some, TASK).sums(kernel, weights) == np.sum(each, axis=0)).all()
+
+
+def test_vectors_that_were_kept_from_the_round_before_give_the_same_sum(
+    kernel: KernelMap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, weights = records(1, 3000), sure(2.0)
+    asked_before = RecordsOfClasses(many, TASK)
+    asked_before.sums(kernel)
+    kept = asked_before.sums(kernel, weights)
+    monkeypatch.setattr("collegium.parties.kinds.class_sums._MOST_KEPT", 0)
+    assert (RecordsOfClasses(many, TASK).sums(kernel, weights) == kept).all()
+
+
+def test_weights_of_nothing_ask_what_the_first_round_asks(kernel: KernelMap) -> None:
+    nothing = Weights.of(np.zeros((SPEC.dimensions, 3)))
+    own = RecordsOfClasses(records(1, 50), TASK)
+    assert (own.sums(kernel, nothing) == own.sums(kernel)).all()
+
+
+def test_weights_that_do_not_fit_or_leave_the_exact_numbers_are_refused(
+    consortium: Callable[..., Consortium],
+) -> None:
+    terms = Terms.of(ClassSums(5.0, 3, 2), "clear", "")
+    fitting = sure(2.0)
+    consortium().request("clear", terms=terms, number=2, weights=fitting)
+    with pytest.raises(ProtocolViolation, match="a row for each dimension"):
+        consortium().request("clear", terms=terms, number=2, weights=Weights(fitting.whole[1:], 0))
+    with pytest.raises(ProtocolViolation, match="without weights"):
+        consortium().request("clear", terms=terms, number=2, weights=fitting, per_party=True)
+    for whole, exponent in (
+        (fitting.whole.astype(np.int64), 0),
+        (np.full((3, 3), 2**30 + 1, np.int32), 0),
+        (fitting.whole, 101),
+    ):
+        with pytest.raises(ProtocolViolation):
+            Weights(whole, exponent)
+    with pytest.raises(ProtocolViolation, match="no weights"):
+        Weights.from_bytes(b"collegium-weights-v1 0 2 2\n123")
 
 
 def test_a_person_with_many_records_moves_the_sum_by_no_more_than_one_record(kernel: KernelMap) -> None:
@@ -148,8 +218,8 @@ def test_a_sum_where_the_party_is_protected_would_move_too_far(kernel: KernelMap
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 77, 1000])
 def test_the_bound_covers_every_code(classes: int) -> None:
-    code = np.full(classes, -1, dtype=object)
-    code[0] += classes
+    code = Codes(classes).of_scores(None, np.array([0]))[0].astype(object)
+    assert code.tolist() == [code_one(classes) * (classes - 1)] + [-code_one(classes)] * (classes - 1)
     longest = ONE**2 * sum(entry**2 for entry in code) + count_of_one(classes) ** 2
     assert longest == bound_squared(classes)
 

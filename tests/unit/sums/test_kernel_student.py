@@ -8,15 +8,11 @@ from support.sums_scene import TASK
 
 from collegium.data import Examples
 from collegium.models.features import Features
-from collegium.models.kernel_student import (
-    KernelStudent,
-    NoisySums,
-    PoolSpectrum,
-    of_frequencies,
-    shares_in_classes,
-    threshold,
-)
+from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
+from collegium.models.noisy_sums import NoisySums, Round
+from collegium.models.pool_shares import of_frequencies, shares_in_classes, threshold
+from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium_accounting.mechanisms.class_sums import bound_squared
 
@@ -44,7 +40,7 @@ def _student(spectrum: PoolSpectrum, sigma: float, seed: int) -> KernelStudent:
     noise = sigma * np.sqrt(bound_squared(3))
     noisy = values + np.rint(np.random.default_rng(seed).normal(0.0, noise, len(values))).astype(np.int64)
     spec = KernelSpec(Features("raw"), tuple(range(0, 600, 5)), 400**2)
-    return NoisySums(spec, noisy, noise).classifier(_clusters(600, 1).x, TASK, spectrum=spectrum)
+    return NoisySums(spec, (Round(noisy, noise),)).classifier(_clusters(600, 1).x, TASK, spectrum=spectrum)
 
 
 def test_the_pool_gives_back_what_noise_hides(spectrum: PoolSpectrum) -> None:

@@ -10,6 +10,7 @@ from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs
 from collegium.errors import ProtocolViolation
+from collegium.models.codes import Codes, Weights
 from collegium.models.features import Features, extract
 from collegium.models.kernels import CONSTANT, RIDGES, KernelMap, KernelSpec, of_length
 from collegium_accounting.mechanisms.class_sums import ONE
@@ -137,9 +138,11 @@ def test_the_totals_of_a_gpu_are_the_same_whole_numbers(bandwidth_squared: int) 
     labels, shares = generator.integers(0, 3, len(x)), generator.integers(1, 4, len(x))
     vectors = kernel(x)
     each = np.sign(vectors) * (np.abs(vectors) // shares[:, None])
-    expected = np.stack([each[labels == label].sum(axis=0) for label in range(3)])
-    assert (kernel.totals(x, labels, shares, 3) == expected).all()
-    assert (kernel._totals_on_gpu(x, labels, shares, 3, "cpu") == expected).all()
+    weights = Weights.of(generator.normal(size=(kernel.dimensions, 3)))
+    for codes in (Codes(3), Codes(3, weights)):
+        expected = codes.of(vectors.astype(np.float64), labels).T @ each
+        assert (kernel.totals(x, labels, shares, codes) == expected).all()
+        assert (kernel._totals_on_gpu(x, labels, shares, codes, "cpu") == expected).all()
 
 
 def test_a_column_of_a_table_counts_by_the_root_of_its_deviation() -> None:

@@ -64,6 +64,7 @@ def config(**changes: Any) -> RunConfig:
         "mechanism": {"name": "class-sums"},
         "budget": {"epsilon": 1.0},
         "student": {"method": "kernel", "options": {"steps": 0}},
+        "sums": {"rounds": 1},
     }
     return validate_config(values | changes, RunConfig, "test")
 

@@ -8,8 +8,9 @@ from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data import Examples
 from collegium.data.loading.loading import default_task
-from collegium.models.kernel_student import NoisySums, PoolSpectrum
 from collegium.models.kernels import KernelMap
+from collegium.models.noisy_sums import NoisySums, Round
+from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 
 
@@ -26,7 +27,7 @@ def test_digits_are_as_good_as_the_forecast_says(digits: Examples, share: float,
 
     def right(deviation: float) -> float:
         drawn = np.rint(np.random.default_rng(1).normal(0.0, deviation, len(sums))).astype(np.int64)
-        student = NoisySums(spec, sums + drawn, deviation).classifier(pool.x, task, spectrum=spectrum)
+        student = NoisySums(spec, (Round(sums + drawn, deviation),)).classifier(pool.x, task, spectrum=spectrum)
         return float((student.predict(test.x) == test.y).mean())
 
     assert least <= right(noise) / right(1.0) <= most

@@ -19,7 +19,7 @@ from collegium.coordinator.settings.run_config import PublicData
 from collegium.data import Examples
 from collegium.errors import ConfigurationError, MissingExtra, ProtocolViolation, QuorumNotReached, StorageError
 from collegium.models.arrays import load_arrays
-from collegium.models.kernel_student import KernelStudent, NoisySums
+from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
 from collegium.parties.answer_book import AnswerBook
 from collegium.privacy.ledger.entry import Charge
@@ -79,7 +79,7 @@ def test_a_run_that_is_killed_between_two_sums_goes_on_with_the_same_question(
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         dies_at_the_second(patched)
         driven(asked, parties, public, tmp_path).run()
-    (kept,) = tmp_path.glob("class-sums-network-*")
+    (kept,) = tmp_path.glob("class-sums-next-*")
     (sums,) = tmp_path.glob("released-*")
     first, network = sums.read_bytes(), read_digested(kept)
     assert charges(tmp_path) == 3
@@ -160,7 +160,7 @@ def test_another_network_is_another_question_and_paid_as_such(
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         dies_at_the_second(patched)
         driven(config(**SETTINGS | sigma), parties, public, tmp_path).label()
-    (kept,) = tmp_path.glob("class-sums-network-*")
+    (kept,) = tmp_path.glob("class-sums-next-*")
     change(kept)
     fit = StudentTrainer.fit
     monkeypatch.setattr(StudentTrainer, "fit", lambda self, *a: _turned(fit(self, *a)))
@@ -275,16 +275,10 @@ def test_where_the_first_sum_is_mostly_noise_the_second_is_under_the_same_map(
     record = driven(asked, once, public, tmp_path).label()
     assert charges(tmp_path) == 3 and record.labels is not None
     assert record.labels.stopped is None and record.labels.answered == 40
-    (network,) = tmp_path.glob("class-sums-network-*")
+    (network,) = tmp_path.glob("class-sums-next-*")
     assert not read_digested(network)
     one, two = (load_arrays(path, "released vector", {"values": np.int64}) for path in tmp_path.glob("released-*"))
     assert one[1]["question"] != two[1]["question"] and not np.array_equal(one[0]["values"], two[0]["values"])
-
-
-def test_the_mean_of_two_sums_has_the_mean_of_their_values_and_less_noise() -> None:
-    one, other = (NoisySums(SPEC, np.array(values), noise) for values, noise in (([4, 8], 3.0), ([6, 9], 4.0)))
-    mean = one.mean_with(other)
-    assert mean.values.tolist() == [5, 8] and mean.noise == 2.5 and mean.contributions is None
 
 
 def test_a_sum_beyond_those_that_the_terms_name_is_refused(consortium: Callable[..., Consortium]) -> None:

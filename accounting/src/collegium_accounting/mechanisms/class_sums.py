@@ -1,15 +1,18 @@
 """Class sums: one noisy vector that sums what every record contributes; all labels follow from it.
 
-A record x of class y contributes φ(x) ⊗ c_y and the number `COUNT`. φ is a public map into whole-number vectors
-(`models.kernels`) of Euclidean length at most `ONE`; c_y = C·e_y − 1 is the code of class y among C classes, of squared
-length C(C − 1). So a contribution depends on its record and on public facts alone, consists of whole numbers, and
-its squared length is at most Δ² = ONE²·C(C − 1) + COUNT² = `bound_squared`. From that follow, with whole numbers and
-no rounding left to argue about:
+A record x of class y contributes φ(x) ⊗ c and the number `COUNT`. φ is a public map into whole-number vectors
+(`models.kernels`) of Euclidean length at most `ONE`. The code c says in whole numbers by how much the record's class is
+missed: in the first round c = F·(C·e_y − 1), where C is the number of classes and F is `code_one`; in a later one
+c = F·C·(e_y − p), where p are the shares in classes that public weights give the record, rounded, and shortened where
+it would be longer than √(C(C − 1))·F. So a contribution depends on its record and on public facts alone, consists of
+whole numbers, and its length is the product of the two lengths: its square is at most
+Δ² = F²·(ONE²·C(C − 1)) + COUNT² = `bound_squared`. From that follow, with whole numbers and no rounding left to argue
+about:
 
 * add-remove: the sum changes by one contribution, hence by at most Δ;
 * replace: it changes by the difference of two contributions, hence by at most 2Δ. This is attained: with two classes
-  a record whose label is turned contributes −φ(x) ⊗ c_y;
-* a person with g records: each contributes trunc(φ(x)/g) ⊗ c_y and ⌊COUNT/g⌋. Truncation shortens, and the g vectors
+  a record whose label is turned contributes −φ(x) ⊗ c in the first round;
+* a person with g records: each contributes trunc(φ(x)/g) ⊗ c and ⌊COUNT/g⌋. Truncation shortens, and the g vectors
   add up to one of length at most Δ by the triangle inequality;
 * the unit party: a party sends one vector, whichever follows from its records, that is brought to a length of at most
   Δ. So adding or removing the party, with all of its records, moves the sum by at most Δ.
@@ -17,11 +20,11 @@ no rounding left to argue about:
 ``sigma`` is the noise on every number in units of Δ, so the whole release is one Gaussian mechanism of sensitivity 1
 and noise σ. Labels, scores and students are computed from it and cost nothing more.
 
-A second round may ask for the sum under a map that follows from what the first released. Whatever that was, the map
-is fixed before a record is summed, so the bound holds again. Two rounds with noise σ, the second adaptive on the
-first, are one Gaussian mechanism with noise σ/√2: for every outcome of the first, the second's privacy loss is at
-most that of two normal distributions 1/σ apart, and independent losses of this kind add up to one of √2/σ (Dong, Roth
-and Su 2022, Corollary 2).
+Later rounds ask for sums under weights, or a map, that follow from what the earlier ones released. Whatever that was,
+the question is fixed before a record is summed, so the bound holds again. T rounds with noise σ, each adaptive on those
+before, are one Gaussian mechanism with noise σ/√T: for every outcome of the earlier rounds, the privacy loss of the
+next is at most that of two normal distributions 1/σ apart, and independent losses of this kind add up to one of √T/σ
+(Dong, Roth and Su 2022, Corollary 2).
 
 References
 ----------
@@ -49,17 +52,27 @@ from collegium_accounting.units import Adjacency, Unit
 ONE = 2**16
 """The whole number that stands for length 1 of φ."""
 
-MOST_ROUNDS = 2
+MOST_ROUNDS = 8
+
+
+def code_one(classes: int) -> int:
+    """F: what a code's entries are multiplied by, so that C·F is about 512; 1 for many classes."""
+    return max(1, 2 ** (9 - (classes - 1).bit_length()))
 
 
 def count_of_one(classes: int) -> int:
     """`COUNT`: the number that stands for one record in the sum's last entry; an eighth of the other entries' Δ."""
-    return ONE * math.isqrt(classes * (classes - 1) * 2**20) // (8 * 2**10)
+    return code_one(classes) * (ONE * math.isqrt(classes * (classes - 1) * 2**20) // (8 * 2**10))
+
+
+def longest_code_squared(classes: int) -> int:
+    """The largest squared length of a code."""
+    return code_one(classes) ** 2 * classes * (classes - 1)
 
 
 def bound_squared(classes: int) -> int:
     """Δ²: the largest squared length of one record's contribution, in the units of the sum's entries."""
-    return ONE * ONE * classes * (classes - 1) + count_of_one(classes) ** 2
+    return ONE * ONE * longest_code_squared(classes) + count_of_one(classes) ** 2
 
 
 @register

@@ -1,15 +1,16 @@
-"""Class sums: labels of the whole pool follow from the last of them.
+"""Class sums: labels of the whole pool follow from the rounds of them.
 
-Each is paid for, asked once, made noisy and kept in the journal, under the name of what it answers: a run that is
-started again finds it there and asks nobody. So are the networks whose features a second sum is taken under, by the
-name of the first sum. A charge names its question: with other networks a second sum is another release, and is paid as
+Each round is paid for, asked once, made noisy and kept in the journal, under the name of what it answers: a run that is
+started again finds it there and asks nobody. What the next question follows from, weights or networks that were made of
+the rounds before, is on the disk before anybody is asked, under the name of these rounds: computed again it could
+differ in its last digit. A charge names its question, so that another question would be another release, and paid as
 such.
 """
 
 import hashlib
 import json
+import math
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self
 
 from collegium.coordinator.asking import RunQuestion
@@ -20,9 +21,11 @@ from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.kinds import register
-from collegium.errors import DataError, StorageError
-from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, NoisySums
-from collegium.models.kernels import KernelSpec
+from collegium.errors import DataError, ProtocolViolation, StorageError
+from collegium.models.codes import Weights
+from collegium.models.kernels import KernelMap, KernelSpec
+from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS, NoisySums, Round
+from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.question import PoolRange, Terms
 from collegium.whole_files import read_digested, write_digested
@@ -31,31 +34,33 @@ from collegium_accounting.mechanisms import SumMode
 
 @register
 class ClassSums(RunKind):
-    """Asks `SumClasses`; the labels of all inputs follow from one sum or two."""
+    """Asks `SumClasses`; the labels of all inputs follow from the rounds."""
 
     question = SumClasses
     usual = {"votes": {"mode": SumMode.MASKED_AND_NOISED}, "student": {"method": "kernel"}}  # noqa: RUF012
 
     network: bytes | None = None
     """Records are compared by its features; by those of the settings where it is None."""
+    weights: Weights | None = None
+    """Those of the round; None where every class is as likely as another."""
     number = 1
-    """1 for the first sum, 2 for the second."""
+    """Of the round, from 1 on."""
 
-    def under(self, network: bytes) -> Self:
-        """The one who asks for a second sum, under features of these networks, which learned from the first sum alone.
+    def next(self, *, network: bytes | None = None, weights: Weights | None = None) -> Self:
+        """The one who asks for the next round: under features of these networks, or under these weights.
 
-        Where the file is empty, it is a second sum under the same map.
+        Without either, it is another sum under the same map.
         """
-        second = type(self)(self.facts)
-        second.network, second.number = network or None, 2
-        return second
+        following = type(self)(self.facts)
+        following.network, following.weights, following.number = network, weights, self.number + 1
+        return following
 
     @cached_property
     def spec(self) -> KernelSpec:
         """The public kernel."""
-        config, pool = self.facts.config, self.facts.pool
-        asked = config.sums, pool, config.task.inputs, len(config.task.classes)
-        return kernel_spec(*asked, self.facts.noise_votes, config.seed or 0, self.network)
+        config, noise = self.facts.config, self.facts.noise_votes / math.sqrt(self.facts.config.sums_in_mean)
+        asked = config.sums, self.facts.pool, config.task.inputs, len(config.task.classes)
+        return kernel_spec(*asked, noise, config.seed or 0, self.network)
 
     @property
     def per_party(self) -> bool:
@@ -66,13 +71,14 @@ class ClassSums(RunKind):
     def name(self) -> str:
         """What is asked, of which pool and under which ledger, with which noise: equal texts have equal answers."""
         facts, config = self.facts, self.facts.config
-        asked = [self.number, self.spec.digest(), facts.pool_sha256, facts.ledger_id]
+        weights = None if self.weights is None else self.weights.digest()
+        asked = [self.number, self.spec.digest(), weights, facts.pool_sha256, facts.ledger_id]
         return json.dumps([*asked, facts.noise_votes, config.votes.mode, config.budget.unit])
 
     def ask(self, terms: Terms, inputs: PoolRange) -> SumClasses:
         """The question; ``inputs`` do not matter, as a sum labels every input."""
-        facts = self.facts
-        return SumClasses(terms, facts.ledger_id, self.per_party, self.spec, facts.pool_sha256, self.number)
+        facts, asked = self.facts, (self.spec, self.facts.pool_sha256, self.number, self.weights)
+        return SumClasses(terms, facts.ledger_id, self.per_party, *asked)
 
     @classmethod
     def decided(cls, config: Any) -> dict[str, Any]:
@@ -83,22 +89,27 @@ class ClassSums(RunKind):
 
 
 class SumsOfRun:
-    """The class sums of one run: one, or a second under features that networks learned from the first.
+    """The class sums of one run.
+
+    There are rounds under one map, each of which asks by how much the weights of those before miss the records'
+    classes; or, where the student has networks, one sum and a second one under features that networks learned from it.
 
     Parameters
     ----------
     first : asks for the first sum.
-    trainer : makes the networks that learn what these sums say of the pool. Where they can learn nothing, as too much
-        of that is noise, the second sum is under the same map, and the mean of both takes its place.
+    trainer : makes the networks that learn what the first sum says of the pool. Where they can learn nothing, as too
+        much of that is noise, the second sum is under the same map, and the mean of both takes its place.
     """
 
     def __init__(self, setup: RunSetup, releases: Releases, first: ClassSums, trainer: StudentTrainer) -> None:
         self._setup, self._releases, self._asking, self._trainer = setup, releases, first, trainer
         self._rounds, self._held = int(setup.mechanism.parameters()["rounds"]), list[NoisySums]()
+        self._device = setup.compute.device
+        self._spectrum: PoolSpectrum | None = None
 
     @property
     def held(self) -> list[NoisySums]:
-        """Those that were released, in order; labels and student follow from the last of them.
+        """What is known after each round that was released; labels and student follow from the last.
 
         Raises StorageError where a file is damaged: what it held was paid for.
         """
@@ -108,16 +119,16 @@ class SumsOfRun:
 
     @property
     def lacking(self) -> int:
-        """How many sums of the run were not released."""
+        """How many rounds of the run were not released."""
         return self._rounds - len(self.held)
 
     def take(self) -> None:
-        """Have the sums that were not released yet.
+        """Have the rounds that were not released yet.
 
         Raises
         ------
         BudgetExceeded, QuorumNotReached
-            Where the budget or the parties do not take a sum; those before it are kept.
+            Where the budget or the parties do not take a round; those before it are kept.
         DataError
             If networks can learn nothing from the first sum.
         """
@@ -137,37 +148,53 @@ class SumsOfRun:
         journal, noise = self._releases.asking.journal, self._releases.noise
         return WholeVector(journal, noise, self._asking.name, f"class sums {self._asking.number}")
 
-    @property
-    def _network(self) -> Path:
-        """Of the networks that learned from the first sum; public. A second sum's question follows from it."""
-        asked, values = self._asking.name.encode(), self._held[0].values.tobytes()
-        digest = hashlib.sha256(asked + values).hexdigest()
-        return self._releases.asking.journal.folder / f"class-sums-network-{digest[:16]}"
-
     def _next_is_known(self, *, learn: bool) -> bool:
-        """Have the request for the next sum. Returns False if it needs networks, and they did not ``learn`` yet.
+        """Have the request for the next round. Returns False if what it follows from is not made yet.
 
-        What they learned is on the disk before anybody is asked about it, so that the question stays the same.
+        With ``learn`` it is made. It is on the disk before anybody is asked about it, so that the question stays the
+        same.
         """
-        if not self._held or self._asking.number > 1:
+        if not self._held or self._asking.number > len(self._held):
             return True
-        file = self._network
+        asked, values = self._asking.name.encode(), self._held[-1].rounds[-1].values.tobytes()
+        digest = hashlib.sha256(asked + values).hexdigest()[:16]
+        file = self._releases.asking.journal.folder / f"class-sums-next-{digest}"
         if not file.exists():
             if not learn:
                 return False
-            write_digested(file, self._trainer.networks_of(self._held[0]))
-        second = self._asking.under(read_digested(file))
+            write_digested(file, self._learned())
         try:
-            _ = second.name
-        except (StorageError, DataError) as error:
+            self._asking = self._following(read_digested(file))
+            _ = self._asking.name
+        except (StorageError, DataError, ProtocolViolation) as error:
             raise StorageError(f"{file.name}: {error}; restore it from a copy") from error
-        self._asking = second
         return True
 
+    def _learned(self) -> bytes:
+        """What the next question follows from."""
+        facts = self._asking.facts
+        if facts.config.networks_learn:
+            return self._trainer.networks_of(self._held[0])
+        if self._asking.per_party:
+            return b""
+        if self._spectrum is None:
+            kernel = KernelMap.of_pool(self._asking.spec, facts.pool, facts.config.task.inputs, self._device)
+            self._spectrum = PoolSpectrum.of_pool(kernel, facts.pool)
+        weights = self._held[-1].next_weights(self._spectrum, len(facts.config.task.classes))
+        return weights.to_bytes()
+
+    def _following(self, learned: bytes) -> ClassSums:
+        if self._asking.facts.config.networks_learn or not learned:
+            return self._asking.next(network=learned or None)
+        return self._asking.next(weights=Weights.from_bytes(learned))
+
     def _kept(self) -> NoisySums | None:
-        """The next sum, where it was released."""
+        """What is known with the next round, where that was released."""
         if (released := self._rule.released) is None:
             return None
-        contributions = released.answered * PARTY_CONTRIBUTIONS if self._asking.per_party else None
-        sums = NoisySums(self._asking.spec, released.values, released.noise, contributions)
-        return self._held[0].mean_with(sums) if self._held and self._asking.network is None else sums
+        asking = self._asking
+        contributions = released.answered * PARTY_CONTRIBUTIONS if asking.per_party else None
+        one = Round(released.values, released.noise, asking.weights)
+        if self._held and asking.network is None:
+            return self._held[-1].with_round(one, contributions)
+        return NoisySums(asking.spec, (one,), contributions)

@@ -28,8 +28,9 @@ from collegium.coordinator.settings.run_config import PublicData
 from collegium.data.task import OWN_CHOICE, ImageInputs
 from collegium.data.teacher_kinds import BUILT_IN, OF_IMAGES, import_path
 from collegium.errors import ConfigurationError
-from collegium.models.kernel_student import PARTY_CONTRIBUTIONS, PoolSpectrum
 from collegium.models.kernels import KernelMap
+from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS
+from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.privacy.analysis.evaluation import records_needed
 from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.ledger import Ledger
@@ -272,9 +273,10 @@ def _needed(config: ConsortiumConfig, public: PublicData) -> int:
     run, names, task, pool = config.run, config.consortium.parties, config.task, public.pool.x
     mechanism = configured_mechanism(run)
     stage, *_ = mechanism.summed(vote_sum_of(run, _Nobody(), dict.fromkeys(names, b"")).added)
-    spec = kernel_spec(run.sums, pool, task.inputs, len(task.classes), mechanism.noise_votes, run.seed or 0)
+    of_mean = 1.0 / math.sqrt(run.sums_in_mean)
+    spec = kernel_spec(run.sums, pool, task.inputs, len(task.classes), mechanism.noise_votes * of_mean, run.seed or 0)
     spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(spec, pool, task.inputs), pool)
-    needed = spectrum.contributions_needed(noise_on_entries(stage, len(names)), len(task.classes))
+    needed = spectrum.contributions_needed(noise_on_entries(stage, len(names)) * of_mean, len(task.classes))
     return math.ceil(needed / (PARTY_CONTRIBUTIONS if run.budget.unit == "party" else 1.0))
 
 

@@ -239,7 +239,7 @@ class OpenRun:
     def _label_by_sums(self, sums: Sums, queries: Mapping[str, int]) -> str | None:
         """Label all queries that have no label from sums over all records; returns why labels or a sum are missing.
 
-        Where the budget, the parties' policies or the first sum itself leave no second one, the first labels all.
+        Where the budget, the parties' policies or the sums so far leave no further one, those so far label all.
         """
         pending, pool, missing = self._labels.pending(queries), self._public.pool.x, ""
         if pending:
@@ -258,8 +258,9 @@ class OpenRun:
                 return self._why_stopped()
             self._note_batch()
             self._releases.asking.show_ledger()
-        one = f"labels and student follow from the first of two class sums alone{missing}"
-        return one if sums.held and sums.lacking else None
+        known, all_ = len(sums.held), len(sums.held) + sums.lacking
+        few = f"labels and student follow from {known} of {all_} class sums alone{missing}"
+        return few if 0 < known < all_ else None
 
     def _why_stopped(self) -> str:
         return self._releases.statement.why_stopped(self._config.budget.epsilon)

@@ -18,7 +18,8 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.extras import optional_import
 from collegium.models.devices import resolve_device, set_threads
-from collegium.models.kernel_student import KernelStudent, NoisySums
+from collegium.models.kernel_student import KernelStudent
+from collegium.models.noisy_sums import NoisySums
 from collegium.models.students import Student, read_student
 from collegium.settings import first_mistake
 from collegium.whole_files import replacing

@@ -1,7 +1,7 @@
 """What a run is asked to do: the part of a configuration file that every way of running shares; its public data."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -24,6 +24,7 @@ from collegium.protocol.question import about_all_records
 from collegium.settings import Frozen, nearest
 from collegium.whole_files import read_whole
 from collegium_accounting.mechanisms import Mechanism, SumMode, known_names, mechanism_named
+from collegium_accounting.mechanisms.class_sums import MOST_ROUNDS, ClassSums
 from collegium_accounting.mechanisms.parameters import fields_of
 
 
@@ -184,9 +185,10 @@ class SumsConfig(Frozen):
     """Inputs of the pool that stand for all inputs; fewer where the pool is smaller or the classes are many."""
     bandwidth: float | None = Field(default=None, gt=0, le=100)
     """Of the Gaussian kernel, in units of the median distance of inputs from landmarks; see `usual_for`."""
-    rounds: Literal["auto", 1, 2] = AUTO
-    """How many sums are asked for: one; or, of images, a second one under features that the student of the first
-    learned, where each has half of the budget. ``auto`` follows from public facts (docs/class-sums.md)."""
+    rounds: Literal["auto", 1, 2, 3, 4, 5, 6, 7, 8] = AUTO
+    """How many sums share the budget. Each after the first asks by how much the classifier of those before misses the
+    records' classes; of images, where there are two, the second is taken under features that the student of the first
+    learned. ``auto`` follows from public facts (docs/class-sums.md)."""
 
     def usual_for(self, kind: str) -> tuple[str, float]:
         """Features and bandwidth for inputs of that kind, where they are left out as the kind decides."""
@@ -297,7 +299,9 @@ class RunConfig(Frozen):
             return f"{mechanism} and the student {student}, as teachers, neighbours or a mechanism are configured"
         (features, bandwidth), own = self.sums.usual_for(kind), {"features", "bandwidth"} & self.sums.model_fields_set
         why = "as configured" if own else f"as inputs are {_SEVERAL[kind]}"
-        sums = "one sum" if self.class_sums == 1 else "two sums, the second under features that the student learned,"
+        sums = "one sum" if self.class_sums == 1 else f"{self.class_sums} rounds of sums"
+        if self.networks_learn:
+            sums = "two sums, the second under features that the student learned,"
         return (
             f"{mechanism} and the student {student}: {sums} over all records, as neither teachers nor neighbours are "
             f"configured; features {features}, bandwidth {bandwidth:g}, {why}. What no setting says, "
@@ -308,10 +312,30 @@ class RunConfig(Frozen):
     def class_sums(self) -> int:
         """How many class sums there are: those configured or, where that is `AUTO`, as public facts decide.
 
-        There are two of images where records are protected and the student has networks.
+        Where records are protected, there are two of images if the student has networks, and else eight rounds, unless
+        the noise is so large for so many classes that it decides: then one sum and the pool's own structure say more.
+        Where the noise is configured, each sum has it, and there is one.
         """
         rounds = self.mechanism.parameters.get("rounds", self.sums.rounds)
-        return 1 + (self._networks and self.budget.unit == "record") if rounds == AUTO else int(rounds)
+        if rounds != AUTO:
+            return int(rounds)
+        if self.budget.unit != "record":
+            return 1
+        if self._networks:
+            return 2
+        if "sigma" in self.mechanism.parameters:
+            return 1
+        return _rounds_for(len(self.task.classes), self.budget.epsilon, self.budget.delta)
+
+    @property
+    def networks_learn(self) -> bool:
+        """Whether a second sum is taken under features of networks that learned from the first."""
+        return self._networks and self.class_sums == 2
+
+    @property
+    def sums_in_mean(self) -> int:
+        """How many sums are averaged, so that the noise of one counts for less by the root of that."""
+        return 1 if self.networks_learn else self.class_sums
 
     @property
     def _networks(self) -> bool:
@@ -322,13 +346,12 @@ class RunConfig(Frozen):
     @model_validator(mode="after")
     def _rounds_fit(self) -> "RunConfig":
         rounds = self.mechanism.parameters.get("rounds", self.sums.rounds)
-        if self.sums.rounds not in (AUTO, rounds) or rounds not in (AUTO, 1, 2):
-            raise ValueError("sums.rounds is 1 or 2, and mechanism.parameters.rounds the same or left out")
-        if rounds == 2 and not self._networks:
+        if self.sums.rounds not in (AUTO, rounds) or rounds not in (AUTO, *range(1, MOST_ROUNDS + 1)):
             raise ValueError(
-                "sums.rounds = 2 needs images and the student 'kernel' with networks (student.options.steps above 0), "
-                "whose features the second sum is taken under: set rounds = 1"
+                f"sums.rounds is a number from 1 to {MOST_ROUNDS}, and mechanism.parameters.rounds the same or left out"
             )
+        if self.budget.unit == "party" and rounds not in (AUTO, 1) and not self.networks_learn:
+            raise ValueError("a party that is protected as a whole sends one vector: set sums.rounds = 1")
         return self
 
     @model_validator(mode="after")
@@ -373,6 +396,16 @@ class RunConfig(Frozen):
         if min(self.queries.batch, self.queries.count) > most:
             raise ValueError(f"queries.batch is more than an answer holds: set it to at most {most}")
         return self
+
+
+_NOISE_DECIDES = 64.0
+"""The noise of one sum, in contributions, times the number of classes, above which class sums are asked for once."""
+
+
+@cache
+def _rounds_for(classes: int, epsilon: float, delta: float) -> int:
+    alone = ClassSums.within_budget({"classes": classes}, epsilon, delta)["sigma"]
+    return 1 if alone * classes > _NOISE_DECIDES else MOST_ROUNDS
 
 
 _SEVERAL = {"image": "images", "table": "rows of a table", "vector": "vectors"}

@@ -19,7 +19,7 @@ from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError, MissingExtra
 from collegium.extras import load_plugin, optional_import
 from collegium.models.devices import resolve_device, seeded_draws, set_threads
-from collegium.models.kernel_student import NoisySums
+from collegium.models.noisy_sums import NoisySums
 from collegium.models.students import ENTRY_POINT_GROUP, READERS, Student
 from collegium.settings import first_mistake
 

@@ -1,16 +1,21 @@
-"""Answers questions for class sums: what all of the party's records add up to under a public kernel map.
+"""Answers questions for class sums: what all of the party's records add up to under a public map and weights.
 
 `mechanisms.class_sums` proves by how much a record, a person or the party can move the sum. The proof needs
 three things of this file: a record's part depends on that record (and on how many its person has) and on public facts
 alone, no record is left out or counted twice, and no part is longer than the bound.
 """
 
+import math
+
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.data import Examples
 from collegium.data.task import Task
+from collegium.models.codes import Codes, Weights
+from collegium.models.devices import resolve_device
 from collegium.models.features import dimensions
-from collegium.models.kernels import KERNEL_MAPS, KernelMap, of_length
+from collegium.models.kernels import KERNEL_MAPS, KernelMap, of_length, totals_of
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium_accounting.mechanisms.class_sums import bound_squared, count_of_one
@@ -19,6 +24,9 @@ from collegium_accounting.units import IntArray
 
 _FINE = 2.0**40
 """The largest entry of a party's vector before it is brought to its length, so that rounding does not turn it."""
+_AT_ONCE = 2048
+_MOST_KEPT = 2**28
+"""Bytes of the vectors that a party keeps from one round to the next."""
 
 
 class RecordsOfClasses:
@@ -31,18 +39,43 @@ class RecordsOfClasses:
 
     def __init__(self, examples: Examples, task: Task, device: str = "cpu") -> None:
         self._examples, self._classes, self.device = examples, len(task.classes), device
+        self._kept: tuple[KernelMap, NDArray[np.int32]] | None = None
 
-    def sums(self, kernel: KernelMap) -> IntArray:
+    def sums(self, kernel: KernelMap, weights: Weights | None = None) -> IntArray:
         """The sum of all records' contributions, int64 ``[classes · dimensions + 1]``: class by class, then the count.
 
-        Memory: 2,048 × landmarks numbers of 8 bytes, a few times over; on a GPU there 16 times as much.
+        Memory: 2,048 × landmarks numbers of 8 bytes, a few times over; on a GPU there 16 times as much. The records'
+        vectors are kept for the rounds to come where they take at most 256 MiB.
+
+        Parameters
+        ----------
+        weights : those of the round; None in the first.
         """
         classes, labels = self._classes, self._examples.labels()
-        of_person = records_of_person(self._examples.groups, len(labels))
-        per_class = kernel.totals(self._examples.x, labels, of_person, classes)
-        codes = classes * per_class - per_class.sum(axis=0)  # every record times C·e_y − 1
+        of_person, codes = records_of_person(self._examples.groups, len(labels)), Codes(classes, weights)
+        vectors = self._vectors(kernel)
+        if vectors is None:
+            summed = kernel.totals(self._examples.x, labels, of_person, codes)
+        else:
+            blocks = [slice(start, start + _AT_ONCE) for start in range(0, len(labels), _AT_ONCE)]
+            summed = sum(
+                (totals_of(vectors[part], labels[part], of_person[part], codes) for part in blocks),
+                start=np.zeros((classes, kernel.dimensions), dtype=np.int64),
+            )
         count = (count_of_one(classes) // of_person).sum()
-        return np.concatenate([codes.reshape(-1), [count]])
+        return np.concatenate([summed.reshape(-1), [count]])
+
+    def _vectors(self, kernel: KernelMap) -> NDArray[np.int32] | None:
+        """φ of all records, ``[n, dimensions]``; None where they take too much memory, or are computed elsewhere."""
+        x = self._examples.x
+        if resolve_device(self.device) != "cpu" or 4 * len(x) * kernel.dimensions > _MOST_KEPT:
+            return None
+        if self._kept is None or self._kept[0] is not kernel:
+            vectors = np.empty((len(x), kernel.dimensions), dtype=np.int32)
+            for start in range(0, len(x), _AT_ONCE):
+                vectors[start : start + _AT_ONCE] = kernel(x[start : start + _AT_ONCE])
+            self._kept = kernel, vectors
+        return self._kept[1]
 
     def direction(self, kernel: KernelMap) -> IntArray:
         """The party's one vector where it is protected as a whole, as long as one contribution; the count is 0.
@@ -51,10 +84,11 @@ class RecordsOfClasses:
         that few records of a class are heard beside many of another. Without records it is 0.
         """
         classes, labels = self._classes, self._examples.labels()
-        records = np.bincount(labels, minlength=classes)
-        per_class = kernel.totals(self._examples.x, labels, np.ones_like(labels), classes)
-        weighted = per_class / np.sqrt(np.maximum(records, 1))[:, None]
-        codes = classes * weighted - weighted.sum(axis=0)
+        codes = np.zeros((classes, kernel.dimensions))
+        for label in np.unique(labels).tolist():
+            own = labels == label
+            summed = kernel.totals(self._examples.x[own], labels[own], np.ones_like(labels[own]), Codes(classes))
+            codes += summed / math.sqrt(own.sum())
         fine = np.rint(codes * (_FINE / max(float(np.abs(codes).max()), 1.0))).astype(np.int64)
         return np.append(of_length(fine.reshape(1, -1), bound_squared(classes))[0], 0)
 
@@ -76,5 +110,5 @@ class ClassSums(PartyKind[SumClasses]):
     def compute(self, question: SumClasses, asked: Asked) -> IntArray:
         pool, inputs = self.own.pools.open(question.pool_sha256), self.own.task.inputs
         kernel = KERNEL_MAPS.of(question.kernel, question.pool_sha256, pool, inputs, self.own.device)
-        vector = self._records.direction(kernel) if question.per_party else self._records.sums(kernel)
+        vector = self._records.direction(kernel) if question.per_party else self._records.sums(kernel, question.weights)
         return vector[None]

@@ -1,10 +1,11 @@
-"""Asks what all records add up to, class by class, under a public kernel map."""
+"""Asks what all records add up to, class by class, under a public kernel map and public weights."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from collegium import limits
 from collegium.data.values import SHA256, require
+from collegium.models.codes import Weights
 from collegium.models.kernels import KernelSpec
 from collegium.protocol.question import RecordsQuestion, register
 
@@ -21,6 +22,7 @@ class SumClasses(RecordsQuestion):
     per_party : the party then sends one vector of the length of one contribution, in place of the sum of its records'
         contributions.
     number : which of the sums that the terms name (``rounds``) this is, from 1 on.
+    weights : by how much these miss a record's class is summed; None where every class counts as likely as another.
     """
 
     kind: ClassVar[str] = "class-sums"
@@ -29,11 +31,16 @@ class SumClasses(RecordsQuestion):
     kernel: KernelSpec
     pool_sha256: str
     number: int = 1
+    weights: Weights | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(SHA256.fullmatch(self.pool_sha256) is not None, "a pool is named by 64 hexadecimal digits")
         require(1 <= self.number <= self.terms.parameters.get("rounds", 1.0), "the terms name so many class sums")
+        if self.weights is not None:
+            require(not self.per_party, "the one vector of a party is summed without weights")
+            fits = self.weights.whole.shape == (self.kernel.dimensions, self.classes)
+            require(fits, "weights have a row for each dimension of the map and a column for each class")
 
     @property
     def classes(self) -> int:

@@ -1,0 +1,77 @@
+"""Mean and covariance of a public pool under a kernel map, and how many records stand out from noise there."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.models.kernels import CONSTANT, KernelMap
+from collegium_accounting.mechanisms.class_sums import ONE, code_one
+
+KAPPA = 3.0
+"""The noise of an entry times this is what an eigenvalue is compared with."""
+SHORT = CONSTANT / ONE
+"""The constant entry of φ, where φ has length 1."""
+_AT_ONCE = 2048
+_KEPT = 10_000
+"""How many inputs of the pool take part in the fits to the pool at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class PoolSpectrum:
+    """Mean and covariance over the pool of φ without its constant entry, the latter by eigenvalues and axes.
+
+    Parameters
+    ----------
+    mean, eigenvalues : ``[landmarks]``.
+    axes : ``[landmarks, landmarks]``.
+    vectors : φ without its constant entry of at most 10,000 inputs at equal distances in the pool, float32
+        ``[inputs, landmarks]``.
+    """
+
+    kernel: KernelMap
+    mean: NDArray[np.float64]
+    eigenvalues: NDArray[np.float64]
+    axes: NDArray[np.float64]
+    vectors: NDArray[np.float32]
+
+    @classmethod
+    def of_pool(cls, kernel: KernelMap, pool: NDArray[Any]) -> "PoolSpectrum":
+        """Works through 2,048 inputs of the pool ``[inputs, …]`` at a time."""
+        size = len(kernel.landmarks)
+        every, kept = -(-len(pool) // _KEPT), []
+        mean, moment = np.zeros(size), np.zeros((size, size))
+        for start in range(0, len(pool), _AT_ONCE):
+            vectors = kernel(pool[start : start + _AT_ONCE])[:, :-1] / ONE
+            mean += vectors.sum(axis=0) / len(pool)
+            moment += vectors.T @ vectors / len(pool)
+            kept.append(vectors[-start % every :: every].astype(np.float32))
+        eigenvalues, axes = np.linalg.eigh(moment - np.outer(mean, mean))
+        return cls(kernel, mean, np.maximum(eigenvalues, 0.0), axes, np.concatenate(kept))
+
+    def contributions_needed(self, noise: float, classes: int) -> float:
+        """How many contributions a sum needs for as many directions as tell the classes apart to be above its noise.
+
+        That is λ ≥ κ in the C − 1 directions of the largest eigenvalues, where the filter keeps half or more.
+
+        Parameters
+        ----------
+        noise : standard deviation of the noise on every entry of the sum.
+        """
+        directions = np.sort(self.eigenvalues)[::-1][: classes - 1]
+        return KAPPA * noise / (ONE * code_one(classes) * classes) / max(float(directions[-1]), 1e-12)
+
+    def moment_times(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """E[φφᵀ]·weights over the pool, ``[dimensions, classes]``, where φ has length 1."""
+        of_axes = self.axes @ (self.eigenvalues[:, None] * (self.axes.T @ weights[:-1]))
+        mean = self.mean @ weights[:-1] + SHORT * weights[-1]
+        return np.concatenate([of_axes + np.outer(self.mean, mean), SHORT * mean[None]])
+
+    def scores(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """φᵀ·weights of `vectors`, ``[inputs, classes]``."""
+        return np.asarray(self.vectors @ weights[:-1] + SHORT * weights[-1])
+
+    def sum_of(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The mean of φ ⊗ share over `vectors`, whose shares are ``[inputs, classes]``; ``[dimensions, classes]``."""
+        return np.concatenate([self.vectors.T @ shares, SHORT * shares.sum(axis=0)[None]]) / len(shares)
