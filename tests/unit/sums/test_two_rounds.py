@@ -205,15 +205,15 @@ def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_co
 @pytest.mark.parametrize(
     "changes",
     [
-        {"student": {"method": "kernel", "options": {"steps": 0}}},
-        {"student": {"method": "consistency"}},
-        {"mechanism": {"name": "class-sums", "parameters": {"rounds": 1}}},
-        {"mechanism": {"name": "class-sums", "parameters": {"rounds": 3}}, "sums": {}},
+        {"mechanism": {"name": "class-sums", "parameters": {"rounds": 1}}, "sums": {"rounds": 2}},
+        {"mechanism": {"name": "class-sums", "parameters": {"rounds": 9}}, "sums": {}},
+        {"sums": {"rounds": 8}, "budget": {"epsilon": 1.0, "unit": "party"}},
+        {"sums": {"rounds": 0}},
     ],
 )
-def test_two_rounds_without_networks_are_refused_in_one_line(changes: dict[str, Any]) -> None:
+def test_rounds_that_contradict_each_other_or_the_unit_are_refused_in_one_line(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=r"rounds") as refused:
-        config(**{"sums": {"rounds": 2}} | changes)
+        config(**changes)
     assert "\n" not in str(refused.value)
 
 
@@ -223,15 +223,17 @@ def test_two_rounds_without_networks_are_refused_in_one_line(changes: dict[str, 
         ({}, 2),
         ({"votes": {"mode": "clear"}}, 2),
         ({"budget": {"epsilon": 1.0, "unit": "party"}}, 1),
-        ({"student": {"method": "kernel", "options": {"steps": 0}}}, 1),
-        ({"student": {"method": "random-forest"}}, 1),
+        ({"student": {"method": "kernel", "options": {"steps": 0}}}, 8),
+        ({"student": {"method": "random-forest"}}, 8),
+        ({"student": {"method": "random-forest"}, "budget": {"epsilon": 0.2}}, 1),
         ({"sums": {"rounds": 1}}, 1),
         ({"mechanism": {"name": "class-sums", "parameters": {"sigma": 5.0, "rounds": 1}}}, 1),
     ],
 )
 def test_public_facts_alone_decide_how_many_sums_there_are(changes: dict[str, Any], rounds: int) -> None:
-    asked = config(**{"student": {"method": "kernel"}} | changes)
+    asked = config(**{"student": {"method": "kernel"}, "sums": {}} | changes)
     assert asked.class_sums == rounds and ("two sums" in asked.choice) == (rounds == 2)
+    assert ("8 rounds of sums" in asked.choice) == (rounds == 8)
 
 
 def test_parties_that_are_away_at_the_second_sum_are_waited_for(

@@ -1,0 +1,153 @@
+"""Eight rounds of class sums that are killed, missed by parties or refused between any two: nothing is paid twice."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.sums_scene import TASK, records
+
+from collegium.coordinator.asking import Asking
+from collegium.coordinator.run import coordinator as run
+from collegium.coordinator.run.run_record import RunRecord
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.data import Examples
+from collegium.errors import QuorumNotReached, StorageError
+from collegium.models.kernel_student import KernelStudent
+from collegium.models.students import read_student
+from collegium.parties.policy import PolicyConfig
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
+from collegium.settings import validate_config
+from collegium.simulations.local import LocalParties
+from collegium.whole_files import read_digested, write_digested
+
+ROUNDS = 4
+POLICY = PolicyConfig(minimum_noise_sums=0.5, queries=100, sum_modes=("masked+noised",))
+
+
+@pytest.fixture(scope="module")
+def public() -> PublicData:
+    pool, holdout = records(7, 60), records(8, 40)
+    return PublicData(Examples(pool.x, None), holdout)
+
+
+@pytest.fixture
+def parties() -> LocalParties:
+    """Five institutions without a history."""
+    own = {name: records(seed, 80) for seed, name in enumerate(("a", "b", "c", "d", "e"))}
+    columns = {name: (one.x, one.labels()) for name, one in own.items()}
+    return LocalParties(columns, TASK, policy=POLICY)
+
+
+def config(**changes: Any) -> RunConfig:
+    values: dict[str, Any] = {
+        "name": "local",
+        "task": TASK,
+        "pool": {"source": "pool.npz"},
+        "budget": {"epsilon": 2.0},
+        "sums": {"landmarks": 12, "rounds": ROUNDS},
+    }
+    return validate_config(values | changes, RunConfig, "test")
+
+
+def driven(parties: LocalParties, public: PublicData, folder: Path, **changes: Any) -> run.CoordinatorRun:
+    reach = run.Reach(parties, signing_keys=parties.signing_keys)
+    return run.CoordinatorRun(config(**changes), reach, run.Storage(folder), public=public)
+
+
+def charges(folder: Path) -> int:
+    verify(folder / "ledger.sqlite")
+    with Ledger.read(folder / "ledger.sqlite") as ledger:
+        return sum(isinstance(entry.content, Charge) for entry in ledger.entries())
+
+
+def whole(record: RunRecord, folder: Path) -> None:
+    assert record.labels is not None and record.labels.answered == 60 and record.labels.stopped is None
+    assert charges(folder) == ROUNDS + 1, "each round once, and the labels, which cost nothing"
+    assert record.privacy is not None and 1.8 < record.privacy.epsilon <= 2.0
+
+
+@pytest.mark.parametrize("number", range(1, ROUNDS + 1))
+@pytest.mark.parametrize("after", [False, True], ids=["before it is asked", "after it was opened"])
+def test_a_run_that_is_killed_between_two_rounds_asks_the_same_question_and_pays_once(
+    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, after: bool
+) -> None:
+    honest = Asking.total
+
+    def killed(self: Asking, question: Any, *told: Any) -> Any:
+        if question.question.number == number:
+            if after:
+                honest(self, question, *told)
+            raise KeyboardInterrupt
+        return honest(self, question, *told)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Asking, "total", killed)
+        driven(parties, public, tmp_path).run()
+    known = {path: path.read_bytes() for path in tmp_path.glob("class-sums-next-*")}
+    assert len(known) == number - 1
+    whole(driven(parties, public, tmp_path).run(), tmp_path)
+    assert all(path.read_bytes() == data for path, data in known.items())
+    student = read_student(tmp_path / "student.safetensors", device="cpu")
+    assert isinstance(student, KernelStudent) and student.logistic
+
+
+def test_rounds_without_one_party_go_on_and_end_in_a_student(
+    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of five is away in the second and in the third round."""
+    honest, asked = LocalParties.ask, list[int]()
+
+    def ask(self: LocalParties, requests: Any, **how: Any) -> Any:
+        numbers = {getattr(getattr(one, "question", None), "number", 0) for one in requests.values()}
+        asked.extend(numbers)
+        away = bool(asked) and asked[-1] in (2, 3)
+        return honest(self, {name: one for name, one in requests.items() if not (away and name == "b")}, **how)
+
+    monkeypatch.setattr(LocalParties, "ask", ask)
+    whole(driven(parties, public, tmp_path).run(), tmp_path)
+
+
+def test_where_parties_refuse_later_rounds_those_so_far_label_all(
+    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Asking.total
+
+    def total(self: Asking, question: Any, *told: Any) -> Any:
+        if question.question.number > 2:
+            refused = dict.fromkeys("abcde", "refused-queries: no more")
+            raise QuorumNotReached("too few", refused)
+        return honest(self, question, *told)
+
+    monkeypatch.setattr(Asking, "total", total)
+    record = driven(parties, public, tmp_path).run()
+    assert record.labels is not None and record.labels.answered == 60
+    assert "follow from 2 of 4 class sums alone" in (record.labels.stopped or "")
+
+
+def test_weights_that_were_edited_are_another_question_and_damaged_ones_are_noticed(
+    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Asking.total
+
+    def killed(self: Asking, question: Any, *told: Any) -> Any:
+        if question.question.number == 2:
+            raise KeyboardInterrupt
+        return honest(self, question, *told)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Asking, "total", killed)
+        driven(parties, public, tmp_path).label()
+    (kept,) = tmp_path.glob("class-sums-next-*")
+    first = read_digested(kept)
+    for damaged in (b"damaged", kept.read_bytes()[:-4]):
+        kept.write_bytes(damaged)
+        with pytest.raises(StorageError, match="restore it from a copy"):
+            driven(parties, public, tmp_path).label()
+    write_digested(kept, first[:-4] + np.int32(5).tobytes())
+    record = driven(parties, public, tmp_path).label()
+    assert record.labels is not None
+    spent = charges(tmp_path)
+    assert spent == ROUNDS + 2 or "do not fit the budget" in (record.labels.stopped or "")
