@@ -6,7 +6,8 @@ kernel map of the pool with ridge 1, which learned from no label) and the same �
 
 * ``class-sums``: the default, whose ridge follows from the noise, a seed being one draw of the noise and, where a set
   has no split of its own, one split.
-* ``kernel alone``: of images, the classifier of one sum with the whole ε, without a second sum and without networks.
+* ``one sum`` and ``rounds``: the classifier of one sum with the whole ε, and that of eight rounds; the parts of the
+  default, of which ``--parts`` makes a table of their own.
 * ``no noise``: the sums' classifier without noise.
 * ``alone``: the same classifier from each institution's own records without noise, on average; 25 equal institutions
   (hearts: the four hospitals' number).
@@ -44,24 +45,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import rotate
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
-from collegium.coordinator.settings.run_config import SumsConfig
+from collegium.coordinator.settings.run_config import SumsConfig, rounds_for
 from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, data_root, default_task, load
 from collegium.data.loading.files import open_npz
 from collegium.data.task import ImageInputs, Task, VectorInputs
+from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
-from collegium.models.kernels import KernelMap, KernelSpec
-from collegium.models.noisy_sums import NoisySums
+from collegium.models.kernels import KernelMap
+from collegium.models.noisy_sums import NoisySums, Round
 from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.models.students import Student
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.mechanisms import Unit
-from collegium_accounting.mechanisms.class_sums import ONE, ClassSums, bound_squared
+from collegium_accounting.mechanisms.class_sums import MOST_ROUNDS, ONE, ClassSums, bound_squared
 from collegium_accounting.mechanisms.gnmax import GNMax
 from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
 
@@ -74,6 +77,8 @@ QUERIES, TEACHERS = (25, 50, 100, 200, 400), 250
 INSTITUTIONS = {"hearts": 4}
 METHODS = (
     "class-sums",
+    "one sum",
+    "rounds",
     "alone",
     "pooled forest",
     "noisy gradient",
@@ -83,6 +88,8 @@ METHODS = (
     "gnmax",
     "private-knn",
 )
+
+PARTS = ("class-sums", "one sum", "rounds")
 
 Floats = NDArray[np.float64]
 
@@ -138,6 +145,36 @@ def shuffled(source: str, pool: int, test: int) -> Callable[[int], Split]:
     return split
 
 
+def elsewhere(source: str, column: str, pool: int, test: int, parts: int) -> Callable[[int], Split]:
+    """A set whose pool is from other institutions than records and test records.
+
+    The values of ``column`` are dealt to so many ``parts``, another deal for every seed; one part is the pool's.
+    """
+
+    def split(seed: int) -> Split:
+        task = default_task(source)
+        whole = load(DataSource(source=source, split="all"), task, data_root=data_root(None))
+        generator, of_row = np.random.default_rng(seed), whole.columns[column]
+        values = generator.permutation(np.unique(of_row))
+        public = np.isin(of_row, values[: max(1, len(values) // parts)])
+        rest = generator.permutation(np.flatnonzero(~public))
+        inputs = generator.permutation(np.flatnonzero(public))[:pool]
+        return Split(task, whole.x[inputs], whole.take(rest[test:]), whole.take(rest[:test]))
+
+    return split
+
+
+def turned(source: Callable[[int], Split], degrees: float) -> Callable[[int], Split]:
+    """A set of images whose pool is turned, as if another hand had drawn it; records and test records are not."""
+
+    def split(seed: int) -> Split:
+        own = source(seed)
+        pool = rotate(own.pool, degrees, axes=(1, 2), reshape=False, order=1)
+        return Split(own.task, np.ascontiguousarray(pool), own.private, own.test)
+
+    return split
+
+
 def vectors(file: str, pool: int, test: int) -> Callable[[int], Split]:
     """Sentence embeddings; with a test split of their own, or another split for every seed."""
 
@@ -166,6 +203,9 @@ SETS: dict[str, Callable[[int], Split]] = {
     "hearts": shuffled("heart", 200, 220),
     "schools": shuffled("school", 3000, 3000),
     "digits": shuffled("digits", 300, 297),
+    "hearts-elsewhere": elsewhere("heart", "hospital", 300, 150, 4),
+    "schools-elsewhere": elsewhere("school", "school", 3000, 3000, 3),
+    "digits-elsewhere": turned(shuffled("digits", 300, 297), 20.0),
     "banking77": vectors("banking77_minilm.npz", 2000, 0),
     "medical": vectors("medical_abstracts_minilm.npz", 800, 488),
 }
@@ -202,7 +242,8 @@ class Methods:
         self.spec = replace(spec, ridge=ridge)
         self.kernel = KernelMap.of_pool(self.spec, split.pool, split.task.inputs)
         chosen = time.process_time()
-        self.sums = RecordsOfClasses(split.private, split.task).sums(self.kernel)
+        self.records = RecordsOfClasses(split.private, split.task)
+        self.sums = self.records.sums(self.kernel)
         summed = time.process_time()
         self.spectrum = PoolSpectrum.of_pool(self.kernel, split.pool)
         self._student(self.sums).predict(split.pool)
@@ -218,36 +259,48 @@ class Methods:
             self._by_ridge[ridge] = Methods(self.split, self.seed, len(self.spec.landmarks), ridge)
         return self._by_ridge[ridge]
 
-    def class_sums(self, epsilon: float) -> tuple[Floats, Floats]:
-        """Scores of the test records by one sum's classifier, and by the default's student, which differ for images."""
-        split, own = self.split, self.under(self._sigma(epsilon, 1))
-        one = own._released(own.spec, own.sums, self._sigma(epsilon, 1), [self.seed])
-        scores = own.test_vectors @ one.classifier(split.pool, split.task, spectrum=own.spectrum).coefficients
+    def class_sums(self, epsilon: float) -> Floats:
+        """Scores of the test records by the default's student."""
+        split = self.split
         if split.task.inputs.kind != "image":
-            return scores, scores
+            return self.rounds(epsilon, rounds_for(self.classes, epsilon, DELTA))
         sigma, inputs = self._sigma(epsilon, 2), split.task.inputs
         first = self.under(sigma)
-        noisy = first._released(first.spec, first.sums, sigma, [self.seed])
+        noisy = NoisySums(first.spec, (self._released(first.sums, sigma, [self.seed]),))
         if not noisy.of_pool(split.pool, split.task)[2]:
-            twice = noisy.mean_with(first._released(first.spec, first.sums, sigma, [self.seed, 1]))
-            return scores, self._fitted(twice).probabilities(split.test.x)
+            twice = noisy.with_round(self._released(first.sums, sigma, [self.seed, 1]))
+            return self._fitted(twice).probabilities(split.test.x)
         learned = self._fitted(noisy)
         assert isinstance(learned, KernelStudent) and learned.network is not None  # of images
         settings, network = SumsConfig(landmarks=len(self.spec.landmarks)), learned.network.to_bytes()
         spec = kernel_spec(settings, split.pool, inputs, self.classes, sigma, 0, network)
         kernel = KernelMap.of_pool(spec, split.pool, inputs)
         sums = RecordsOfClasses(split.private, split.task).sums(kernel)
-        return scores, self._fitted(self._released(spec, sums, sigma, [self.seed, 1])).probabilities(split.test.x)
+        second = NoisySums(spec, (self._released(sums, sigma, [self.seed, 1]),))
+        return self._fitted(second).probabilities(split.test.x)
+
+    def rounds(self, epsilon: float, rounds: int) -> Floats:
+        """Scores of the test records by the classifier of so many rounds."""
+        split, sigma = self.split, self._sigma(epsilon, rounds)
+        own = self.under(sigma / rounds**0.5)
+        sums, weights = NoisySums(own.spec, ()), None
+        for number in range(rounds):
+            exact = own.records.sums(own.kernel, weights) if number else own.sums
+            sums = sums.with_round(self._released(exact, sigma, [self.seed, number], weights))
+            weights = sums.next_weights(own.spectrum, self.classes)
+        return own.test_vectors @ sums.classifier(split.pool, split.task, spectrum=own.spectrum).coefficients
 
     def _sigma(self, epsilon: float, rounds: int) -> float:
         """The noise of each of so many sums, in contributions."""
         given = {"classes": self.classes, "rounds": rounds}
         return float(ClassSums.within_budget(given, epsilon, DELTA)["sigma"])
 
-    def _released(self, spec: KernelSpec, sums: NDArray[np.int64], sigma: float, seed: list[int]) -> NoisySums:
+    def _released(
+        self, sums: NDArray[np.int64], sigma: float, seed: list[int], weights: Weights | None = None
+    ) -> Round:
         noise = sigma * float(np.sqrt(bound_squared(self.classes)))
         drawn = np.rint(np.random.default_rng(seed).normal(0.0, noise, len(sums))).astype(np.int64)
-        return NoisySums(spec, sums + drawn, noise)
+        return Round(sums + drawn, noise, weights)
 
     def _fitted(self, sums: NoisySums) -> Student:
         pool, task = self.split.pool, self.split.task
@@ -255,7 +308,9 @@ class Methods:
         return fit_student("kernel", pool, np.arange(len(pool)), labels, task, seed=self.seed, sums=sums)
 
     def _student(self, values: NDArray[np.int64], noise: float = 1.0) -> KernelStudent:
-        return NoisySums(self.spec, values, noise).classifier(self.split.pool, self.split.task, spectrum=self.spectrum)
+        return NoisySums(self.spec, (Round(values, noise),)).classifier(
+            self.split.pool, self.split.task, spectrum=self.spectrum
+        )
 
     def no_noise(self) -> Floats:
         """Scores by the sums' classifier without noise."""
@@ -484,10 +539,11 @@ def rows_of(  # noqa: C901 -- one rival after the other
             note("pooled forest", None, made.pooled_forest())
         for epsilon in epsilons:
             if "class-sums" in methods:
-                kernel, student = made.class_sums(epsilon)
-                note("class-sums", epsilon, student)
-                if student is not kernel:
-                    note("kernel alone", epsilon, kernel)
+                note("class-sums", epsilon, made.class_sums(epsilon))
+            if "one sum" in methods:
+                note("one sum", epsilon, made.rounds(epsilon, 1))
+            if "rounds" in methods:
+                note("rounds", epsilon, made.rounds(epsilon, MOST_ROUNDS))
             if "noisy gradient" in methods:
                 note("noisy gradient", epsilon, made.noisy_gradient(epsilon))
             if "dp-sgd linear" in methods:
@@ -536,13 +592,15 @@ def main() -> None:
     parser.add_argument("--epsilons", default="0.05,0.2,0.5,1,2")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--parts", action="store_true", help="the default beside its own parts alone")
     parser.add_argument("--landmarks", type=int, default=1000)
     parser.add_argument("--json", type=Path, help="where the rows are kept; a file's other rows stay")
     asked = parser.parse_args()
     epsilons = [float(text) for text in asked.epsilons.split(",")]
     rows: list[Row] = []
     for name in asked.sets.split(","):
-        rows += rows_of(name, epsilons, asked.seeds, asked.methods.split(","), asked.landmarks)
+        methods = PARTS if asked.parts else asked.methods.split(",")
+        rows += rows_of(name, epsilons, asked.seeds, list(methods), asked.landmarks)
         print(table([row for row in rows if row.set == name], epsilons), flush=True)
         if asked.json is not None:
             kept = [Row(**one) for one in json.loads(asked.json.read_text("utf-8"))] if asked.json.exists() else []

@@ -325,7 +325,7 @@ class RunConfig(Frozen):
             return 2
         if "sigma" in self.mechanism.parameters:
             return 1
-        return _rounds_for(len(self.task.classes), self.budget.epsilon, self.budget.delta)
+        return rounds_for(len(self.task.classes), self.budget.epsilon, self.budget.delta)
 
     @property
     def networks_learn(self) -> bool:
@@ -398,14 +398,15 @@ class RunConfig(Frozen):
         return self
 
 
-_NOISE_DECIDES = 64.0
-"""The noise of one sum, in contributions, times the number of classes, above which class sums are asked for once."""
+_NOISE_DECIDES, _OF_TWO = 8.0, 20.0
+"""The noise of one sum, in contributions, above which class sums are asked for once; the latter with two classes."""
 
 
 @cache
-def _rounds_for(classes: int, epsilon: float, delta: float) -> int:
+def rounds_for(classes: int, epsilon: float, delta: float) -> int:
+    """How many rounds of class sums share a budget, where no configuration says it: 8, or 1 where noise decides."""
     alone = ClassSums.within_budget({"classes": classes}, epsilon, delta)["sigma"]
-    return 1 if alone * classes > _NOISE_DECIDES else MOST_ROUNDS
+    return MOST_ROUNDS if alone <= (_OF_TWO if classes == 2 else _NOISE_DECIDES) else 1
 
 
 _SEVERAL = {"image": "images", "table": "rows of a table", "vector": "vectors"}
