@@ -25,6 +25,7 @@ from collegium.protocol.requests import Ask, RequestBody, SecureSumStep
 from collegium.settings import validate_config
 from collegium.simulations.cohort import Cohort, prepare
 from collegium.simulations.config import SimulationConfig
+from collegium_accounting.mechanisms.class_sums import MOST_ROUNDS
 from support.runs import labels_csv, paid, toml
 
 KINDS = ("image", "table", "vector")
@@ -33,6 +34,8 @@ CLASSES = ("ash", "birch", "oak")
 RECORDS, POOL, PARTIES, SEED = 300, 45, 3, 5
 EPSILON = 1.5
 """What a user has to say. So many records of classes that lie apart are enough for it."""
+SUMS = {"image": 2, "table": MOST_ROUNDS, "vector": MOST_ROUNDS}
+"""How many class sums the default asks for."""
 INPUTS: Mapping[str, dict[str, Any]] = {
     "image": {"kind": "image", "height": 8, "width": 8},
     "table": {

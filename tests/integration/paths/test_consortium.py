@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.paths import CLASSES, POOL, write_files
+from support.paths import CLASSES, POOL, SUMS, write_files
 from support.ports import free_ports
 from support.processes import COMMAND_S, command, kill, killed_at_the_end, output_of, read_until, start_collegium
 from support.runs import paid
@@ -160,7 +160,7 @@ def test_killed_at_every_line_it_goes_on_and_a_second_study_has_labels_of_its_ow
         scene.served()
         record, spent = read_run(scene.run), paid(scene.run.parent)
         assert record.state == "finished" and record.labels.answered == POOL and record.labels.stopped is None
-        assert spent.epsilon <= EPSILON and spent.queries == POOL + 2, "one sum, one evaluation"
+        assert spent.epsilon <= EPSILON and spent.queries == POOL + SUMS["table"] + 1, "each sum once, one evaluation"
         scene.file.write_text(scene.file.read_text().replace("epsilon = 1 ", "epsilon = 2 "))
         scene.did("study", "new", scene.file, "second")
         scene.agree("record_epsilon", "queries")
@@ -169,4 +169,4 @@ def test_killed_at_every_line_it_goes_on_and_a_second_study_has_labels_of_its_ow
     assert again.state == "finished" and again.labels.answered == POOL and again.labels.stopped is None
     assert spent.epsilon < paid(scene.run.parent).epsilon <= 2 * EPSILON
     released = [file.read_bytes() for file in (tmp_path / "consortium").rglob("released-*")]
-    assert len({*released}) == len(released) == 4, "each study has a sum and an evaluation, and so noise, of its own"
+    assert len({*released}) == len(released) == 2 * (SUMS["table"] + 1), "each study has sums and noise of its own"

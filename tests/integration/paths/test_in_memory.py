@@ -22,6 +22,7 @@ from support.paths import (
     KINDS,
     MODES,
     POOL,
+    SUMS,
     Case,
     case,
     killed,
@@ -76,7 +77,7 @@ def test_the_default_labels_the_whole_pool_within_the_budget(kind: str, mode: st
     assert (one.folder / "run" / "student.safetensors").exists()
     assert paid(one.folder / "run").epsilon <= EPSILON and right(one.folder / "run") > 0.6
     assert tuple(dict.fromkeys(asked)) == PHASES[mode], "no phase is left out below"
-    assert asked.count("SumClasses") == (2 if kind == "image" else 1)
+    assert asked.count("SumClasses") == SUMS[kind]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,7 +124,7 @@ def test_started_again_after_its_end_it_asks_and_pays_for_nothing(kind: str, und
 
 def test_a_second_study_has_noise_of_its_own(tmp_path: Path) -> None:
     one = case("table", NOISED, tmp_path)
-    parties = cg.LocalParties(one.records, one.config.task, policy=cg.PolicyConfig(queries=10))
+    parties = cg.LocalParties(one.records, one.config.task, policy=cg.PolicyConfig(queries=2 * SUMS["table"]))
     for study in ("first", "second"):
         coordinator = cg.Coordinator(parties, pool_of(one.config), epsilon=EPSILON, folder=tmp_path / study)
         assert (coordinator.label() >= 0).all() and coordinator.epsilon <= EPSILON

@@ -57,7 +57,7 @@ MOST_ROUNDS = 8
 
 def code_one(classes: int) -> int:
     """F: what a code's entries are multiplied by, so that C·F is about 512; 1 for many classes."""
-    return max(1, 2 ** (9 - (classes - 1).bit_length()))
+    return 1 << max(0, 9 - (classes - 1).bit_length())
 
 
 def count_of_one(classes: int) -> int:
