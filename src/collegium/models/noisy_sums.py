@@ -294,7 +294,7 @@ class NoisySums:
             shares = shares_in_classes(scores, known.prior, agreement)
             shares = of_frequencies(shares, known.prior) if matched else shares
             for _ in range(link.steps):
-                pull, own = shares - shares.mean(axis=0), 0.0
+                pull, own = shares - shares.mean(axis=0), np.zeros_like(of_axes)
                 if self._residual:
                     named = _softmax(spectrum.scores(known.weights(spectrum, of_axes)))
                     pull, own = pull - (named - named.mean(axis=0)), link.curvature * known.eigenvalues * of_axes
