@@ -58,6 +58,7 @@ def shares_of(graph: Any, raised: str) -> str:
     return steps.do("Cast", steps.do("Div", raised, steps.sum(raised, 1)), to=_FLOAT)
 
 
+# More than 15 methods: the operators of a graph, each a line or two, and the features that are made of them.
 class _Steps:
     """Nodes of the graph; a number or an array in place of a name becomes a constant."""
 
