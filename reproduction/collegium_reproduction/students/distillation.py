@@ -21,7 +21,7 @@ from collegium.coordinator.students.networks import fit_labelled
 from collegium.data.task import Task
 from collegium.errors import DataError
 from collegium.models.devices import resolve_device, seeded_draws, set_threads
-from collegium.models.networks import NetworkStudent
+from collegium.models.networks import FittedNetwork
 from collegium.settings import Frozen
 
 
@@ -44,7 +44,7 @@ class Distillation(Frozen):
         seed: int,
         device: str = "auto",
         threads: int = 1,
-    ) -> NetworkStudent:
+    ) -> FittedNetwork:
         """The student of ``soft_targets``, shape ``[indices, classes]``, for the inputs ``pool[indices]``.
 
         DataError unless the soft targets are one distribution for each index.

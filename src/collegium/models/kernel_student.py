@@ -43,7 +43,7 @@ from collegium_accounting.mechanisms.class_sums import ONE, count_of_one
 from collegium_accounting.units import IntArray
 
 if TYPE_CHECKING:
-    from collegium.models.networks import NetworkStudent
+    from collegium.models.whole_networks import WholeNetwork
 
 KERNEL_FORMAT = "collegium-kernel-v2"
 """The key of a file's metadata that describes a kernel student."""
@@ -294,7 +294,7 @@ class KernelStudent:
     task: Task
     kernel: KernelMap
     coefficients: NDArray[np.float64]
-    network: "NetworkStudent | None" = None
+    network: "WholeNetwork | None" = None
 
     def scores(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Estimates of Pr[class | input] − 1/C, drawn towards 0 where noise hides them; ``[n, classes]``.
@@ -381,9 +381,9 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
     student = KernelStudent(task, kernel, coefficients)
     if "beside" not in arrays:
         return student
-    from collegium.models.networks import read_network
+    from collegium.models.whole_networks import read_whole_network
 
-    beside = read_network(arrays["beside"].tobytes(), path.name)
+    beside = read_whole_network(arrays["beside"].tobytes(), path.name)
     if beside.task != task:
         raise StorageError(f"{path.name} holds a kernel student and a network of another task")
     return replace(student, network=beside.on(device))
