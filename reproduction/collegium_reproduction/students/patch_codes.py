@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from collegium.models.whole_layers import LARGEST_WEIGHT, Layer
+from collegium.models.whole_layers import Layer
 from collegium_reproduction.students.patch_layer import (
     CODE_ONE,
     EASE_PIXELS,
@@ -45,7 +45,7 @@ class PatchCodes(nn.Module):
         """The layer of pixels, whose codes are in parts of 1/1024."""
         assert self.patterns.bias is not None and abs(255 * unit - 1.0) < 1e-9
         weight, bias = (values.double().cpu().numpy() for values in (self.patterns.weight, self.patterns.bias))
-        steps = np.maximum(np.abs(weight).max(axis=(1, 2, 3)), 1e-9) / LARGEST_WEIGHT
+        steps = np.maximum(np.abs(weight).max(axis=(1, 2, 3)), 1e-9) / 127
         whole = np.rint(weight / steps[:, None, None, None]).astype(np.int8)
         factor = np.rint(steps * weight[0].size * SHOWN_ONE * 2.0**MULTIPLIER_SHIFT)
         offsets = np.clip(np.rint(bias * SHOWN_ONE), -(2**15), 2**15)

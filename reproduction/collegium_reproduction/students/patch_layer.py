@@ -49,7 +49,8 @@ class PatchLayer:
     multiplier: NDArray[np.int32]
 
     def after(self, given: Values) -> Values:
-        require(self.weight.ndim == 4 and self.weight.shape[2:] == (SIDE, SIDE), "patches are of 6 × 6 pixels")
+        fits = self.weight.dtype == np.int8 and self.weight.shape[2:] == (SIDE, SIDE)
+        require(fits, "patterns are of 6 × 6 whole numbers of 8 bits")
         require(given.low >= 0 and given.reach <= 255, "patches are of pixels")
         shown = self._products().after(given)
         fits = self.multiplier.dtype == np.int32 and self.multiplier.shape == self.bias.shape

@@ -1,8 +1,9 @@
 """A trained network becomes a network in whole numbers; what a number stands for is learned from public inputs.
 
 Batch normalisation is folded into the products before it. Each output's weights are rounded to 127 steps on either side
-of 0 and what flows on to 255, where the largest number that public inputs gave is 255. The largest of a window is taken
-before numbers are scaled back, which changes nothing, as scaling keeps their order.
+of 0 (a matrix's to 32,767 where more than 8 bits come in), and what flows on to 255, where the largest number that public
+inputs gave is 255. The largest of a window is taken before numbers are scaled back, which changes nothing, as scaling
+keeps their order.
 """
 
 import math
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import ConfigurationError
-from collegium.models.whole_layers import LARGEST_WEIGHT, Flat, Largest, Layer, Parted, Products, Rescaled
+from collegium.models.whole_layers import Flat, Largest, Layer, Parted, Products, Rescaled, Values
 from collegium.models.whole_networks import INPUT_REACH, LOGIT_ONE, WholeNetwork
 
 _SEEN = 512
@@ -77,6 +78,8 @@ class _Rounding:
         self._units: Tensor | None = None
         """What a whole 1 stands for in each output of products that are not scaled back yet."""
         self._positive = False
+        shape = tuple(self._values.shape[1:])
+        self._given = Values(shape, 0, _MOST) if len(shape) == 3 else Values(shape, -INPUT_REACH, INPUT_REACH)
 
     @torch.no_grad()
     def layers(self) -> list[Layer]:
@@ -87,7 +90,9 @@ class _Rounding:
             if isinstance(part, nn.BatchNorm2d):
                 continue  # within the products before it
             after = parts[place + 1] if place + 1 < len(parts) else None
-            found += self._layer(part, after if isinstance(after, nn.BatchNorm2d) else None)
+            for layer in self._layer(part, after if isinstance(after, nn.BatchNorm2d) else None):
+                found.append(layer)
+                self._given = layer.after(self._given)
         assert self._units is not None  # the last layer is linear
         return [*found, self._scaled(1.0 / LOGIT_ONE, -_LARGEST_LOGIT, _LARGEST_LOGIT)]
 
@@ -137,11 +142,14 @@ class _Rounding:
             weight = weight * factor.reshape(-1, *[1] * (weight.ndim - 1))
             bias = norm.bias.double() + (bias - norm.running_mean.double()) * factor
             self._values = norm(self._values)
-        steps = weight.flatten(1).abs().amax(dim=1) / LARGEST_WEIGHT
+        # Where 64-bit floats add up, because more than 8 bits come in, weights of 16 bits take no longer.
+        kind = np.int8 if self._given.reach <= _MOST or isinstance(part, nn.Conv2d) else np.int16
+        most = int(np.iinfo(kind).max)
+        steps = weight.flatten(1).abs().amax(dim=1) / most
         steps = torch.maximum(steps, bias.abs() / self._unit / _LARGEST_BIAS).clamp(min=1e-30)
         self._units = steps * self._unit
-        whole = (weight / steps.reshape(-1, *[1] * (weight.ndim - 1))).round().clamp(-LARGEST_WEIGHT, LARGEST_WEIGHT)
-        arrays = whole.cpu().numpy().astype(np.int8), (bias / self._units).round().cpu().numpy().astype(np.int32)
+        whole = (weight / steps.reshape(-1, *[1] * (weight.ndim - 1))).round().clamp(-most, most)
+        arrays = whole.cpu().numpy().astype(kind), (bias / self._units).round().cpu().numpy().astype(np.int32)
         if isinstance(part, nn.Linear):
             return Products(*arrays)
         plain = part.stride[0] == part.stride[1] and part.padding in ((0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5))
@@ -159,8 +167,9 @@ class _Rounding:
     def _scaled(self, unit: float, low: int, most: int) -> Rescaled:
         assert self._units is not None
         factors = (self._units / unit).cpu().numpy()
-        shift = min(max(_MULTIPLIER_BITS - math.ceil(math.log2(float(factors.max()))), 1), 50)
-        multiplier = np.minimum(np.rint(factors * 2.0**shift), 2**_MULTIPLIER_BITS).astype(np.int32)
+        bits = min(_MULTIPLIER_BITS, 52 - self._given.reach.bit_length())
+        shift = min(max(bits - math.ceil(math.log2(float(factors.max()))), 1), 50)
+        multiplier = np.minimum(np.rint(factors * 2.0**shift), 2**bits).astype(np.int32)
         return Rescaled(multiplier, shift, low, most)
 
 

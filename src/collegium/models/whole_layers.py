@@ -1,6 +1,6 @@
 """Layers of networks in whole numbers: what each computes is exact, so in any order, block, processor and precision.
 
-Weights are whole numbers from −127 to 127, and what a layer takes in is mostly from 0 to 255. Every layer is checked
+Weights are mostly whole numbers from −127 to 127, and what a layer takes in is from 0 to 255. Every layer is checked
 where its file is read (`Layer.after`): from the bounds of what it takes in follow those of every sum that it can form.
 Factors up to 256 whose sums stay below 2^24 are multiplied and added in 32-bit floats, others below 2^53 in 64-bit
 floats. Both hold every whole number up to there, so that another order of addition, sums in parts and fused operations
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # a party without networks reads no torch
 
 Step = Callable[["Tensor"], "Tensor"]
 
-LARGEST_WEIGHT = 127
 _SINGLE, _DOUBLE = 2**24, 2**53
 """Below these 32-bit and 64-bit floats hold every whole number."""
 _SHORT = 256
@@ -88,7 +87,7 @@ class Products:
 
     Parameters
     ----------
-    weight : int8 ``[out, in, rows, columns]`` or ``[out, in]``.
+    weight : int8, or int16 where 64-bit floats add up anyway, ``[out, in, rows, columns]`` or ``[out, in]``.
     bias : int32 ``[out]``.
     stride, padding : of a convolution, in pixels; what is added around an image is 0.
     """
@@ -101,12 +100,13 @@ class Products:
 
     def after(self, given: Values) -> Values:
         weight, bias, window = self.weight, self.bias, self.weight.shape[2:]
-        require(weight.dtype == np.int8 and bias.dtype == np.int32, "the weights of a layer are 8-bit whole numbers")
+        of_bits = weight.dtype in (np.int8, np.int16) and bias.dtype == np.int32
+        require(of_bits, "the weights of a layer are whole numbers of 8 or 16 bits, its offsets of 32")
         fits = weight.ndim in (2, 4) and len(given.shape) == weight.ndim - 1 and bias.shape == weight.shape[:1]
         require(
             fits and weight.shape[1] == given.shape[0] and weight.size > 0, "the weights of a layer fit what comes in"
         )
-        require(int(weight.min()) >= -LARGEST_WEIGHT, f"weights are from -{LARGEST_WEIGHT} to {LARGEST_WEIGHT}")
+        require(int(weight.min()) >= -np.iinfo(weight.dtype).max, "weights are as far below 0 as above")
         shape = windows_of(given.shape, window, self.stride, self.padding)
         sizes = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1) * given.reach
         largest = int((sizes + np.abs(bias.astype(np.int64))).max())
@@ -136,7 +136,8 @@ class Products:
         return str(graph.add("Conv", x, *factors, strides=[self.stride] * 2, pads=[self.padding] * 4))
 
     def _in_32_bits(self, given: Values) -> bool:
-        return given.reach <= _SHORT and self.after(given).reach < _SINGLE
+        short = given.reach <= _SHORT and self.weight.dtype == np.int8
+        return short and self.after(given).reach < _SINGLE
 
 
 def convolved(x: "Tensor", weight: "Tensor", bias: "Tensor", stride: int, padding: int) -> "Tensor":

@@ -10,7 +10,6 @@ numbers, a length is the root of a whole number.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -80,15 +79,30 @@ class WholeNetwork:
             require(2 < len(member) + 1 <= _MOST_LAYERS, f"a network has 2 to {_MOST_LAYERS} layers")
             last = isinstance(member[-2], Products) and isinstance(member[-1], Rescaled)
             require(last, "a network ends in products that are scaled")
-            bounds = list(self.bounds(member))
+        for bounds in self.bounds:
             require(bounds[-1].shape == (len(self.task.classes),), "a network has one output for each class")
             require(len(bounds[-3].shape) == 1, "the last products of a network are of one row of numbers")
 
-    @cached_property
+    @property
     def dimensions(self) -> int:
         """How many features an input has."""
-        inside = sum(list(self.bounds(member))[-3].shape[0] for member in self.members)
+        inside = sum(bounds[-3].shape[0] for bounds in self.bounds)
         return inside + (len(self.task.classes) if len(self.members) > 1 else 0)
+
+    @cached_property
+    def bounds(self) -> list[list[Values]]:
+        """Of each member what comes in, then what each layer gives."""
+        inputs, found = self.task.inputs, []
+        if isinstance(inputs, ImageInputs):
+            given = Values((inputs.channels, inputs.height, inputs.width), 0, 255)
+        else:
+            given = Values((int(np.prod(inputs.shape)),), -INPUT_REACH, INPUT_REACH)
+        for layers in self.members:
+            bounds = [given]
+            for layer in layers:
+                bounds.append(layer.after(bounds[-1]))
+            found.append(bounds)
+        return found
 
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Class probabilities, shape ``[n, classes]``; row i depends on ``x[i]`` alone, to the last bit."""
@@ -127,7 +141,9 @@ class WholeNetwork:
             members.append([])
             for place, layer in enumerate(layers):
                 parts = vars(layer)
-                arrays |= {f"{number}.{place}.{part}": parts[part] for part in ARRAYS if part in parts}
+                # safetensors writes the memory of an array as it lies there, whatever the order of its axes.
+                kept = {part: np.ascontiguousarray(parts[part]) for part in ARRAYS if part in parts}
+                arrays |= {f"{number}.{place}.{part}": array for part, array in kept.items()}
                 numbers = {part: value for part, value in parts.items() if part not in ARRAYS}
                 members[-1].append({"kind": layer.kind} | numbers)
         about = {"task": self.task.model_dump(mode="json"), "input_shift": self.input_shift, "members": members}
@@ -149,25 +165,13 @@ class WholeNetwork:
 
         return shares_of(graph, x, self)[1]
 
-    def bounds(self, layers: tuple[Layer, ...]) -> Iterator[Values]:
-        """What comes in, then what each layer gives."""
-        inputs = self.task.inputs
-        if isinstance(inputs, ImageInputs):
-            given = Values((inputs.channels, inputs.height, inputs.width), 0, 255)
-        else:
-            given = Values((int(np.prod(inputs.shape)),), -INPUT_REACH, INPUT_REACH)
-        yield given
-        for layer in layers:
-            given = layer.after(given)
-            yield given
-
     @cached_property
     def _steps(self) -> list[list[Step]]:
         """What computes each layer of each member."""
         with optional_import("a network"):
             return [
-                [layer.step(given, self.device) for layer, given in zip(member, self.bounds(member), strict=False)]
-                for member in self.members
+                [layer.step(given, self.device) for layer, given in zip(member, bounds, strict=False)]
+                for member, bounds in zip(self.members, self.bounds, strict=True)
             ]
 
     def _passed(self, x: NDArray[Any]) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
@@ -175,10 +179,9 @@ class WholeNetwork:
         import torch
 
         steps, classes = self._steps, len(self.task.classes)
-        largest = max(int(np.prod(given.shape)) for member in self.members for given in self.bounds(member))
+        largest = max(int(np.prod(given.shape)) for bounds in self.bounds for given in bounds)
         at_once = max(1, min(_RECORDS_AT_ONCE, _VALUES_AT_ONCE // largest))
-        widths = [list(self.bounds(member))[-3].shape[0] for member in self.members]
-        inside = [np.empty((len(x), width)) for width in widths]
+        inside = [np.empty((len(x), bounds[-3].shape[0])) for bounds in self.bounds]
         shares = np.zeros((len(x), classes))
         with torch.no_grad():
             for start in range(0, len(x), at_once):

@@ -17,9 +17,9 @@ def shares_of(graph: Any, x: str, network: WholeNetwork) -> tuple[list[str], str
     """
     inside, shares = [], []
     x = _taken_in(graph, x, network)
-    for member in network.members:
+    for member, bounds in zip(network.members, network.bounds, strict=True):
         values = x
-        for place, (layer, given) in enumerate(zip(member, network.bounds(member), strict=False)):
+        for place, (layer, given) in enumerate(zip(member, bounds, strict=False)):
             if place == len(member) - 2:
                 inside.append(values)
             values = layer.nodes(given, graph, values)

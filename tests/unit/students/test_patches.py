@@ -81,7 +81,7 @@ def test_whole_numbers_give_the_features_of_floating_point_and_a_records_own_alo
         assert np.array_equal(embed(whole.to_bytes(), digits.x[row : row + 1], TASK.inputs)[0], together[row])
     with torch.no_grad():
         features = F.normalize(encoder_of(network)(network_inputs(digits.x[:40])), dim=1).numpy()
-    assert np.abs(together / ONE - features).max() < 0.02
+    assert np.abs(together / ONE - features).max() < 0.03
 
 
 @pytest.mark.parametrize(

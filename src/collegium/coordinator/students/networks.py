@@ -23,7 +23,10 @@ from collegium.models.whole_networks import WholeNetwork
 from collegium.settings import Frozen
 
 _AT_ONCE = 500
-_BATCH = 128
+_BATCH = 64
+_LOOKS = 50
+"""How often each image is seen, unless these are too few or too many steps."""
+_FEWEST_STEPS = 800
 _MANY = 1000
 _SURE = 0.6
 _COMPARED = 1000
@@ -127,7 +130,7 @@ def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int
     from images that are changed strongly. The second learns the classes that the first gives, of those images of which
     the first is sure, if these are at least half. If there are a thousand or more, it sees them changed moderately.
     Where the nearest image has another class, many labels are wrong: both learn probabilities, from images that are
-    changed weakly. Either sees each image 256 times at most.
+    changed weakly. Either sees each image 50 times, but in 800 steps at least and ``steps`` at most.
 
     Parameters
     ----------
@@ -135,7 +138,7 @@ def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int
     """
     pool, likely = pool_tensor(problem), torch.as_tensor(shares, dtype=torch.float32, device=problem.device)
     alike, mirror = neighbours_agree(pool[:_COMPARED], likely[:_COMPARED].argmax(dim=1))
-    steps, pair = min(steps, -(-256 * len(pool) // _BATCH)), list[nn.Module]()
+    steps, pair = min(steps, max(_FEWEST_STEPS, -(-_LOOKS * len(pool) // _BATCH))), list[nn.Module]()
     rows = torch.arange(len(pool), device=problem.device)
     targets = F.one_hot(likely.argmax(dim=1), likely.shape[1]).float() if alike else likely
 

@@ -40,7 +40,7 @@ class Kernel(Frozen):
 
     name: ClassVar[str] = "kernel"
 
-    steps: int = Field(default=1200, ge=0)
+    steps: int = Field(default=2400, ge=0)
     """In which each of two networks learns the labels of a pool of images, at most; 0 for no network."""
 
     def fit(self, problem: LearningProblem) -> KernelStudent:
