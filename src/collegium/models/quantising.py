@@ -1,9 +1,9 @@
 """A trained network becomes a network in whole numbers; what a number stands for is learned from public inputs.
 
 Batch normalisation is folded into the products before it. Each output's weights are rounded to 127 steps on either side
-of 0 (a matrix's to 32,767 where more than 8 bits come in), and what flows on to 255, where the largest number that public
-inputs gave is 255. The largest of a window is taken before numbers are scaled back, which changes nothing, as scaling
-keeps their order.
+of 0 (a matrix's to 32,767 where more than 8 bits come in), and what flows on to 255, where the largest number that
+public inputs gave is 255. The largest of a window is taken before numbers are scaled back, which changes nothing, as
+scaling keeps their order.
 """
 
 import math
