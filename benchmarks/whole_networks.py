@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,11 @@ def seconds(function: Callable[[], object], repeats: int = 3) -> float:
     return min(found)
 
 
+def in_blocks(function: Callable[[NDArray[Any]], NDArray[Any]], parts: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """What a function gives of each block."""
+    return [function(part) for part in parts]
+
+
 def timed(shape: tuple[int, int, int], records: int, alone: int) -> list[Timed]:
     """All ways for images of this shape."""
     height, width, channels = shape
@@ -159,12 +165,12 @@ def timed(shape: tuple[int, int, int], records: int, alone: int) -> list[Timed]:
     row("features", "alone", before, before)
     for block in (1, 128, 512):
         parts = [x[start : start + block] for start in range(0, records if block > 1 else alone, block)]
-        found = np.concatenate([whole.features(part) for part in parts])
+        found = np.concatenate(in_blocks(whole.features, parts))
         assert np.array_equal(found, inside[: len(found)])
         row(
             "features",
             f"blocks of {block}",
-            1e3 * seconds(lambda p=parts: [*map(whole.features, p)]) / len(found),
+            1e3 * seconds(partial(in_blocks, whole.features, parts)) / len(found),
             before,
         )
 
@@ -178,9 +184,9 @@ def timed(shape: tuple[int, int, int], records: int, alone: int) -> list[Timed]:
     row("classes", "alone", before, before)
     for block in (1, 128, 512):
         parts = [x[start : start + block] for start in range(0, records if block > 1 else alone, block)]
-        found = np.concatenate([student.probabilities(part) for part in parts])
+        found = np.concatenate(in_blocks(student.probabilities, parts))
         assert np.array_equal(found, answered[: len(found)])
-        ms = 1e3 * seconds(lambda p=parts: [*map(student.probabilities, p)]) / len(found)
+        ms = 1e3 * seconds(partial(in_blocks, student.probabilities, parts)) / len(found)
         row("classes", f"blocks of {block}", ms, before)
     digest = hashlib.sha256(inside.tobytes() + answered.tobytes()).hexdigest()
     print(f"{name:12} digest {digest[:32]}", flush=True)

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from collegium.data.task import Task
 from collegium.models.networks import Architecture, image_shape, network_inputs
-from collegium_reproduction.students.patch_codes import EASE, SIDE, PatchCodes
-from collegium_reproduction.students.patch_layer import PatchLayer
+from collegium_reproduction.students.patch_codes import EASE, PatchCodes
+from collegium_reproduction.students.patch_layer import SIDE, PatchLayer
 
 ARCHITECTURE = "patches"
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from collegium.data.task import Inputs
 from collegium.errors import DataError
 from collegium.models.devices import resolve_device
-from collegium.models.whole_networks import ONE as ONE
+from collegium.models.whole_layers import ONE as ONE
 from collegium.models.whole_networks import WholeNetwork, read_whole_network
 
 

@@ -12,12 +12,23 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import ConfigurationError
-from collegium.models.whole_layers import Flat, Largest, Layer, Parted, Products, Rescaled, Values
-from collegium.models.whole_networks import INPUT_REACH, LOGIT_ONE, WholeNetwork
+from collegium.models.whole_layers import (
+    INPUT_REACH,
+    LOGIT_ONE,
+    Flat,
+    Largest,
+    Layer,
+    Parted,
+    Products,
+    Rescaled,
+    Values,
+)
+from collegium.models.whole_networks import WholeNetwork
 
 _SEEN = 512
 """Public inputs, at equal distances in the pool, whose numbers are looked at."""
@@ -149,13 +160,14 @@ class _Rounding:
         steps = torch.maximum(steps, bias.abs() / self._unit / _LARGEST_BIAS).clamp(min=1e-30)
         self._units = steps * self._unit
         whole = (weight / steps.reshape(-1, *[1] * (weight.ndim - 1))).round().clamp(-most, most)
-        arrays = whole.cpu().numpy().astype(kind), (bias / self._units).round().cpu().numpy().astype(np.int32)
+        weights: NDArray[np.int8 | np.int16] = whole.cpu().numpy().astype(kind)
+        offsets: NDArray[np.int32] = (bias / self._units).round().cpu().numpy().astype(np.int32)
         if isinstance(part, nn.Linear):
-            return Products(*arrays)
+            return Products(weights, offsets)
         plain = part.stride[0] == part.stride[1] and part.padding in ((0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 5))
         if not plain or part.dilation != (1, 1) or part.groups != 1 or part.padding_mode != "zeros":
             raise ConfigurationError("a network that is published has convolutions without groups and dilation")
-        return Products(*arrays, part.stride[0], int(part.padding[0]))
+        return Products(weights, offsets, part.stride[0], int(part.padding[0]))
 
     def _scaled_back(self) -> Iterator[Layer]:
         """Scale products back, where it was not done yet, to as many steps as flow on."""

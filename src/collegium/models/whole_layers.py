@@ -28,6 +28,13 @@ if TYPE_CHECKING:  # a party without networks reads no torch
 
 Step = Callable[["Tensor"], "Tensor"]
 
+ONE = 8192
+"""What stands for 1 in a feature."""
+LOGIT_ONE = 1024
+"""What stands for 1 in what the last layer gives."""
+INPUT_REACH = 2047
+"""The largest size of a number of a table or a vector, in its own units, as a network takes it in."""
+
 _SINGLE, _DOUBLE = 2**24, 2**53
 """Below these 32-bit and 64-bit floats hold every whole number."""
 _SHORT = 256
@@ -93,7 +100,7 @@ class Products:
     """
 
     kind: ClassVar[str] = "products"
-    weight: NDArray[np.int8]
+    weight: NDArray[np.int8 | np.int16]
     bias: NDArray[np.int32]
     stride: int = 1
     padding: int = 0
@@ -120,7 +127,7 @@ class Products:
         if weight.ndim == 2:
             return lambda x: torch.addmm(bias, x.to(dtype), weight.T)
         stride, padding = [self.stride] * 2, [self.padding] * 2
-        if device == "cpu" and dtype is torch.float32 and torch.backends.mkldnn.is_available():
+        if device == "cpu" and dtype is torch.float32 and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             weight = weight.contiguous(memory_format=torch.channels_last)
             return lambda x: torch.mkldnn_convolution(x, weight, bias, padding, stride, [1, 1], 1)
         return lambda x: convolved(x.to(dtype), weight, bias, self.stride, self.padding)
@@ -248,7 +255,7 @@ class Parted:
         spans = [(rows, columns) for rows in self._parts(height) for columns in self._parts(width)]
         if not self.sums:
             largest = [lambda x, r=r, c=c: x[:, :, slice(*r), slice(*c)].amax(dim=(2, 3)) for r, c in spans]
-            return lambda x: torch.stack([of(x) for of in largest], dim=2).unflatten(2, (self.side, self.side))
+            return lambda x: torch.stack([of(x) for of in largest], dim=2).reshape(len(x), channels, *[self.side] * 2)
         within = np.zeros((len(spans), height, width))
         for part, (rows, columns) in enumerate(spans):
             within[part, slice(*rows), slice(*columns)] = 1.0

@@ -26,18 +26,22 @@ from collegium.data.task import ImageInputs, Task
 from collegium.data.values import require
 from collegium.errors import DataError, ProtocolViolation, StorageError
 from collegium.extras import optional_import
-from collegium.models.whole_layers import ARRAYS, Layer, Products, Rescaled, Step, Values, find_layer
+from collegium.models.whole_layers import (
+    ARRAYS,
+    INPUT_REACH,
+    LOGIT_ONE,
+    ONE,
+    Layer,
+    Products,
+    Rescaled,
+    Step,
+    Values,
+    find_layer,
+)
 from collegium.whole_files import read_whole, storing
 
 FORMAT = "collegium-whole-network-1"
 """The key in a file's metadata that describes the network."""
-
-ONE = 8192
-"""What stands for 1 in a feature."""
-LOGIT_ONE = 1024
-"""What stands for 1 in what the last layer gives."""
-INPUT_REACH = 2047
-"""The largest size of a number of a table or a vector, in its own units, as a network takes it in."""
 
 _RECORDS_AT_ONCE = 128
 _VALUES_AT_ONCE = 2**23
@@ -211,7 +215,8 @@ class WholeNetwork:
         last = len(EXPONENTIALS) - 1
         if self.task.multilabel:
             below = EXPONENTIALS[np.minimum(np.abs(logits), last).astype(np.int64)]
-            return np.where(logits >= 0, EXPONENTIALS[0], below) / (EXPONENTIALS[0] + below)
+            own: NDArray[np.float64] = np.where(logits >= 0, EXPONENTIALS[0], below) / (EXPONENTIALS[0] + below)
+            return own
         apart = np.minimum(logits.max(axis=1, keepdims=True) - logits, last).astype(np.int64)
         raised = EXPONENTIALS[apart]
         shares: NDArray[np.float64] = raised / raised.sum(axis=1, keepdims=True)  # sums of whole numbers are exact

@@ -1,16 +1,32 @@
 """A network in whole numbers as nodes of an ONNX graph: the same numbers, but for exponentials and logarithms."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from collegium.data.task import ImageInputs
-from collegium.models.whole_networks import INPUT_REACH, LOGIT_ONE, ONE, WholeNetwork
+from collegium.data.task import ImageInputs, Task
+from collegium.models.whole_layers import INPUT_REACH, LOGIT_ONE, ONE, Layer, Values
 
 _FLOAT, _DOUBLE = 1, 11
 
 
-def shares_of(graph: Any, x: str, network: WholeNetwork) -> tuple[list[str], str]:
+class Network(Protocol):
+    """What is taken of a `WholeNetwork`."""
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def members(self) -> tuple[tuple[Layer, ...], ...]: ...
+
+    @property
+    def input_shift(self) -> int: ...
+
+    @property
+    def bounds(self) -> list[list[Values]]: ...
+
+
+def shares_of(graph: Any, x: str, network: Network) -> tuple[list[str], str]:
     """Add the network, fed with encoded inputs ``x``, to an `onnx_export.OnnxGraph`.
 
     Returns the names of what the last layer of each member takes in, and of the probabilities.
@@ -29,7 +45,7 @@ def shares_of(graph: Any, x: str, network: WholeNetwork) -> tuple[list[str], str
     return inside, shares[0] if len(shares) == 1 else str(graph.add("Mean", *shares))
 
 
-def features_of(graph: Any, x: str, network: WholeNetwork) -> str:
+def features_of(graph: Any, x: str, network: Network) -> str:
     """Add `WholeNetwork.features` of encoded inputs ``x``, in 64-bit floats; returns their name."""
 
     def do(operator: str, *inputs: Any, **attributes: Any) -> str:
@@ -53,7 +69,7 @@ def features_of(graph: Any, x: str, network: WholeNetwork) -> str:
     return do("Concat", *units, axis=1) if len(units) > 1 else units[0]
 
 
-def _taken_in(graph: Any, x: str, network: WholeNetwork) -> str:
+def _taken_in(graph: Any, x: str, network: Network) -> str:
     if isinstance(network.task.inputs, ImageInputs):
         return str(graph.add("Transpose", graph.add("Cast", x, to=_FLOAT), perm=[0, 3, 1, 2]))
     scaled = graph.add("Mul", graph.add("Cast", x, to=_DOUBLE), graph.constant(2.0**network.input_shift))

@@ -26,12 +26,11 @@ from collegium.errors import CollegiumError, ConfigurationError, DataError, Prot
 from collegium.models.networks import FittedNetwork, build_network, network_inputs
 from collegium.models.quantising import quantised
 from collegium.models.training import Learner, train
-from collegium.models.whole_layers import Flat, Largest, Layer, Parted, Products, Rescaled, Values, convolved
+from collegium.models.whole_layers import LOGIT_ONE, Flat, Largest, Layer, Parted, Products, Rescaled, Values, convolved
 from collegium.models.whole_networks import (
     EXPONENTIALS,
     FORMAT,
     LOGARITHMS,
-    LOGIT_ONE,
     WholeNetwork,
     read_whole_network,
 )

@@ -20,7 +20,8 @@ from collegium.extras import optional_import
 from collegium.models.devices import resolve_device, set_threads
 from collegium.models.kernel_student import KernelStudent, NoisySums
 from collegium.models.students import Student, read_student
-from collegium.models.whole_networks import ONE, WholeNetwork
+from collegium.models.whole_layers import ONE
+from collegium.models.whole_networks import WholeNetwork
 from collegium.settings import first_mistake
 from collegium.whole_files import replacing
 
@@ -156,7 +157,7 @@ class StudentTrainer:
                 f"queries.features = 'student' needs a network, which the student {self._config.student.method!r} "
                 "is not: use 'raw', 'hog' or 'pretrained'"
             )
-        return student.features(self._pool).astype(np.float32) / ONE
+        return (student.features(self._pool) / ONE).astype(np.float32)
 
     def _pretraining(self) -> "Pretraining":
         """Settings of the pretraining: the student's own, so that both share one network, changed by the queries'."""
