@@ -254,8 +254,12 @@ class Parted:
         channels, height, width = given.shape
         spans = [(rows, columns) for rows in self._parts(height) for columns in self._parts(width)]
         if not self.sums:
-            largest = [lambda x, r=r, c=c: x[:, :, slice(*r), slice(*c)].amax(dim=(2, 3)) for r, c in spans]
-            return lambda x: torch.stack([of(x) for of in largest], dim=2).reshape(len(x), channels, *[self.side] * 2)
+
+            def largest(x: "Tensor") -> "Tensor":
+                parts = [x[:, :, slice(*rows), slice(*columns)].amax(dim=(2, 3)) for rows, columns in spans]
+                return torch.stack(parts, dim=2).reshape(len(x), channels, self.side, self.side)
+
+            return largest
         within = np.zeros((len(spans), height, width))
         for part, (rows, columns) in enumerate(spans):
             within[part, slice(*rows), slice(*columns)] = 1.0
