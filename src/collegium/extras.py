@@ -15,7 +15,6 @@ EXTRA_OF = {
     "matplotlib": "report",
     "onnx": "export",
     "onnxruntime": "export",
-    "onnxscript": "export",
     "prometheus_client": "serve",
     "psycopg": "sql",
     "pyarrow": "parquet",

@@ -13,19 +13,19 @@ import pytest
 from adversaries.test_coordinator_that_repeats import TASK, X
 from adversaries.test_indistinguishable import PLAN, RECORDS, everything_said, parameters_of
 from collegium_reproduction.nearest.question import CountNearest
-from support.liar_networks import ODD, in_company, infinite_weights, odd, of_rounding, ordinary
+from support.liar_networks import follow_company, largest, of_weights, ordinary
 from support.nearest import AGREED
 
 from collegium.data import Examples, PoolStore
 from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec
-from collegium.models import network_features, networks
+from collegium.models import network_features
 from collegium.models.coverage import CoverageSpec
 from collegium.models.features import Features
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
+from collegium.models.whole_networks import WholeNetwork, read_whole_network
 from collegium.parties.kind import Asked, Institution
-from collegium.parties.kinds import evaluation as evaluation_module
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.kinds.evaluation import Evaluation
 from collegium.parties.policy import PolicyConfig
@@ -52,11 +52,6 @@ GENEROUS = PolicyConfig(
 )
 BRIGHT = Examples(np.full((1, 4, 4, 1), 255, dtype=np.uint8), np.array([1]))
 WITH_BRIGHT = Examples(np.concatenate([RECORDS.x, BRIGHT.x]), np.concatenate([RECORDS.labels(), BRIGHT.labels()]))
-
-
-@pytest.fixture(autouse=True)
-def odd_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(networks.ARCHITECTURES, "odd", ODD)
 
 
 def terms(name: str, **changes: float) -> Terms:
@@ -101,38 +96,42 @@ def said_of_both(network: bytes, folder: Path) -> list[list[Any]]:
     return [everything_said(records, GENEROUS, bodies, folder / name) for name, records in both.items()]
 
 
-@pytest.mark.parametrize("does", ["infinite", "an error"])
 @pytest.mark.slow
-def test_no_record_for_which_a_network_fails_is_told_by_a_refusal(does: str, tmp_path: Path) -> None:
+def test_no_record_is_told_by_a_refusal_whatever_the_network(tmp_path: Path) -> None:
     """One request of every kind that carries a network.
 
     Searched beside this for errors that a record could cause: every ``raise`` in `models.features`, `models.kernels`,
     `models.coverage`, `models` and `parties` that a handler reaches. The others look at the request, the task, files
     that are sent, the policy or the disk.
     """
-    without, with_bright = said_of_both(odd(TASK, does), tmp_path)
+    without, with_bright = said_of_both(largest(TASK), tmp_path)
     assert without == with_bright
     assert not any(isinstance(reply, Failure) for reply in without) and without[-1][2] == 5
 
 
-def test_a_party_that_checks_features_of_records_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def checked(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, width: int) -> np.ndarray:
-        rows = np.concatenate([np.reshape(function(x[row : row + 1]), (1, -1)) for row in range(len(x))])
-        assert np.isfinite(rows).all()
-        return rows
+def test_a_party_that_checks_what_a_network_gives_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = WholeNetwork._passed
 
-    monkeypatch.setattr(network_features, "each_alone", checked)
-    without, with_bright = said_of_both(odd(TASK, "NaN"), tmp_path)
+    def checked(network: WholeNetwork, x: np.ndarray) -> Any:
+        inside, shares = passed(network, x)
+        assert not (x.reshape(len(x), -1) == 255).all(axis=1).any() or not np.isfinite(inside[0]).all()
+        return inside, shares
+
+    monkeypatch.setattr(WholeNetwork, "_passed", checked)
+    without, with_bright = said_of_both(largest(TASK), tmp_path)
     assert without != with_bright
 
 
-def test_infinite_weights_are_refused_whatever_the_records_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize("weight", [math.inf, math.nan, 1e30, 0.5])
+def test_weights_that_are_no_whole_numbers_are_refused_whatever_the_records_are(weight: float, tmp_path: Path) -> None:
     sound = tmp_path / "sound"
     sound.mkdir()
-    bodies = every_question(odd(TASK, "NaN"), sound)
-    bad = infinite_weights(TASK)
+    bodies = every_question(ordinary(TASK), sound)
+    bad = of_weights(TASK, weight)
 
-    def of_weights(pool: ArraySpec) -> list[RequestBody | Question]:
+    def asked_about(pool: ArraySpec) -> list[RequestBody | Question]:
         sums = next(body for body in bodies(pool) if isinstance(body, SumClasses))
         kernel = KernelSpec(Features("network", network=bad), sums.kernel.landmarks, 10**6)
         evaluate = next(body for body in bodies(pool) if isinstance(body, Evaluate))
@@ -142,7 +141,7 @@ def test_infinite_weights_are_refused_whatever_the_records_are(tmp_path: Path) -
             Evaluate(evaluate.terms, "l", False, (bad, bad), 2),
         ]
 
-    both = [everything_said(r, GENEROUS, of_weights, tmp_path / str(len(r))) for r in (RECORDS, WITH_BRIGHT)]
+    both = [everything_said(r, GENEROUS, asked_about, tmp_path / str(len(r))) for r in (RECORDS, WITH_BRIGHT)]
     assert both[0] == both[1] and both[0][-1] == (0.0, 0.0, 0)
     assert {reply.code for reply in both[0][:-1]} == {"data"}
 
@@ -164,7 +163,7 @@ def beside_a_kernel(network: bytes, folder: Path) -> bytes:
     """The file of a student of a kernel that says nothing, beside the network."""
     kernel = KernelMap.of_landmarks(Features("raw"), TASK.inputs, 10**6, 1.0, np.zeros((2, 16), dtype=np.int16))
     alone = KernelStudent(TASK, kernel, np.zeros((3, 2)))
-    replace(alone, network=networks.read_network(network, "test")).save(folder / "beside.safetensors")
+    replace(alone, network=read_whole_network(network, "test")).save(folder / "beside.safetensors")
     return (folder / "beside.safetensors").read_bytes()
 
 
@@ -192,15 +191,12 @@ def moved_in_evaluations(student: bytes) -> float:
 def test_a_record_that_leaves_changes_no_other_whatever_network_is_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Networks that make rounding large. Planted: features, and answers of a classifier, that follow their company."""
-    network = of_rounding(TASK, 1e12, decides=True)
-    assert moved_in_sums(of_rounding(TASK, 1e30)) <= 1.0
-    assert [moved_in_evaluations(made) for made in (network, beside_a_kernel(network, tmp_path))] == [1.0, 1.0]
-
+    """Planted: features, and answers of a classifier, that follow their company."""
     told = ordinary(TASK)
+    for network in (largest(TASK), told, ordinary(TASK, members=2)):
+        students = (network, beside_a_kernel(network, tmp_path))
+        assert moved_in_sums(network) <= 1.0 and [moved_in_evaluations(student) for student in students] == [1.0, 1.0]
     students = (told, beside_a_kernel(told, tmp_path))
-    assert moved_in_sums(told) <= 1.0 and [moved_in_evaluations(student) for student in students] == [1.0, 1.0]
-    monkeypatch.setattr(network_features, "each_alone", in_company)
-    monkeypatch.setattr(evaluation_module, "each_alone", in_company)
+    follow_company(monkeypatch)
     assert moved_in_sums(told) > 1.2
     assert min(moved_in_evaluations(student) for student in students) > 1.2

@@ -26,7 +26,7 @@ from collegium.data.task import ImageInputs
 from collegium.errors import ConfigurationError
 from collegium.models.augmentation import TEACHER, augment
 from collegium.models.devices import mixed_precision
-from collegium.models.networks import NetworkStudent
+from collegium.models.networks import FittedNetwork
 from collegium.models.training import Learner, StepCallback, move_average, train
 from collegium.settings import Frozen
 from collegium_accounting.units import IntArray
@@ -66,7 +66,7 @@ class Contrastive(Frozen):
             temperature=self.temperature,
         )
 
-    def fit(self, problem: LearningProblem) -> NetworkStudent:
+    def fit(self, problem: LearningProblem) -> FittedNetwork:
         if not isinstance(problem.task.inputs, ImageInputs):
             raise ConfigurationError("student.method 'contrastive' is for images; use 'consistency' for tables")
         total = self.contrast_steps + self.learn_steps
@@ -85,7 +85,7 @@ class Contrastive(Frozen):
             problem,
             lambda done, _: problem.progress(self.contrast_steps + done, total),
         )
-        return NetworkStudent(encoder.architecture, problem.task, average, problem.device)
+        return FittedNetwork(encoder.architecture, problem.task, average, problem.device)
 
     def _learn(
         self, network: nn.Module, answers: NDArray[np.float64], problem: LearningProblem, progress: StepCallback

@@ -21,7 +21,7 @@ from collegium.coordinator.students.networks import fit_labelled
 from collegium.data.task import Task
 from collegium.errors import DataError
 from collegium.models.devices import resolve_device, seeded_draws, set_threads
-from collegium.models.networks import NetworkStudent
+from collegium.models.whole_networks import WholeNetwork
 from collegium.settings import Frozen
 
 
@@ -44,7 +44,7 @@ class Distillation(Frozen):
         seed: int,
         device: str = "auto",
         threads: int = 1,
-    ) -> NetworkStudent:
+    ) -> WholeNetwork:
         """The student of ``soft_targets``, shape ``[indices, classes]``, for the inputs ``pool[indices]``.
 
         DataError unless the soft targets are one distribution for each index.
@@ -61,7 +61,8 @@ class Distillation(Frozen):
             return self.temperature**2 * F.cross_entropy(logits / self.temperature, y[chosen])
 
         with seeded_draws(seed, target):
-            return fit_labelled(problem, self.network, self.steps, self.batch, self.learning_rate, loss)
+            fitted = fit_labelled(problem, self.network, self.steps, self.batch, self.learning_rate, loss)
+        return fitted.published(pool)
 
 
 def tempered(probabilities: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:

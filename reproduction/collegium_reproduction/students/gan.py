@@ -27,7 +27,7 @@ from collegium.data.task import Task
 from collegium.errors import ConfigurationError, TrainingDiverged
 from collegium.models.augmentation import TEACHER, WEAK, augment
 from collegium.models.devices import mixed_precision
-from collegium.models.networks import Architecture, NetworkStudent
+from collegium.models.networks import Architecture, FittedNetwork
 from collegium.models.training import Learner, move_average, train
 from collegium.settings import Frozen
 from collegium_reproduction.students.generators import is_flat, new_generator
@@ -62,7 +62,7 @@ class Gan(Frozen):
     latent: int = Field(default=100, gt=0)
     """Random numbers that the generator makes an input of."""
 
-    def fit(self, problem: LearningProblem) -> NetworkStudent:
+    def fit(self, problem: LearningProblem) -> FittedNetwork:
         architecture = _discriminator(self.network, problem)
         pool = pool_tensor(problem)
         draws = generator_of(problem)
@@ -74,7 +74,7 @@ class Gan(Frozen):
         average = self._train(network, generator, pool, problem, draws)
         for layer in _weighted(average):
             remove_parametrizations(layer, "weight")
-        return NetworkStudent(architecture, problem.task, average, problem.device)
+        return FittedNetwork(architecture, problem.task, average, problem.device)
 
     def _train(
         self, network: nn.Module, generator: nn.Module, pool: Tensor, problem: LearningProblem, draws: torch.Generator

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-SIDE = 6
-"""Pixels along the side of a patch."""
-STRIDE = 2
-"""Pixels between neighbouring patches."""
-EASE = 10 / 255**2
+from collegium.models.whole_layers import Layer
+from collegium_reproduction.students.patch_layer import (
+    CODE_ONE,
+    EASE_PIXELS,
+    MULTIPLIER_SHIFT,
+    SHOWN_ONE,
+    SIDE,
+    STRIDE,
+    PatchLayer,
+)
+
+EASE = EASE_PIXELS / 255**2
 """Added to the variance of a patch, so that one without contrast stays small."""
 _THRESHOLD = 0.5
 _FLOOR = 1e-3
@@ -32,6 +40,16 @@ class PatchCodes(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # Few images at a time stay in the cache.
         return torch.cat([self._codes(part) for part in torch.split(x, _IMAGES_AT_ONCE)])
+
+    def in_whole_numbers(self, unit: float) -> tuple[Layer, float]:
+        """The layer of pixels, whose codes are in parts of 1/1024."""
+        assert self.patterns.bias is not None and abs(255 * unit - 1.0) < 1e-9
+        weight, bias = (values.double().cpu().numpy() for values in (self.patterns.weight, self.patterns.bias))
+        steps = np.maximum(np.abs(weight).max(axis=(1, 2, 3)), 1e-9) / 127
+        whole = np.rint(weight / steps[:, None, None, None]).astype(np.int8)
+        factor = np.rint(steps * weight[0].size * SHOWN_ONE * 2.0**MULTIPLIER_SHIFT)
+        offsets = np.clip(np.rint(bias * SHOWN_ONE), -(2**15), 2**15)
+        return PatchLayer(whole, offsets.astype(np.int32), factor.astype(np.int32)), 1.0 / CODE_ONE
 
     def _codes(self, x: Tensor) -> Tensor:
         assert self.patterns.bias is not None

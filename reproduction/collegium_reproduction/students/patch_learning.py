@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from collegium.data.task import Task
 from collegium.models.networks import Architecture, image_shape, network_inputs
-from collegium_reproduction.students.patch_codes import EASE, SIDE, PatchCodes
+from collegium_reproduction.students.patch_codes import EASE, PatchCodes
+from collegium_reproduction.students.patch_layer import SIDE, PatchLayer
 
 ARCHITECTURE = "patches"
 
@@ -63,7 +64,7 @@ def _build(task: Task, width: int, hidden: int) -> nn.Module:
     return nn.Sequential(PatchCodes(channels, width), nn.Linear(8 * width, hidden), last)
 
 
-NETWORK = Architecture(_build, "image", {"width": 400, "hidden": 128}, partial(learn_patches, whiten=True))
+NETWORK = Architecture(_build, "image", {"width": 400, "hidden": 128}, partial(learn_patches, whiten=True), PatchLayer)
 """Codes of small patches, projected; the pretraining ``network = "patches"``."""
 
 

@@ -18,8 +18,7 @@ from collegium.coordinator.students import LearningProblem, register
 from collegium.coordinator.students.pretraining import Pretraining
 from collegium.data.task import ImageInputs
 from collegium.errors import ConfigurationError
-from collegium.models.network_features import encoder_of
-from collegium.models.networks import NetworkStudent, Option, build_network, network_inputs
+from collegium.models.networks import FittedNetwork, Option, build_network, encoder_of, network_inputs
 from collegium.settings import Frozen
 from collegium_reproduction.students.patch_learning import ARCHITECTURE, learn_patches
 
@@ -43,7 +42,7 @@ class Patches(Frozen):
         """Whoever chooses queries, or finds records, by features learned without labels uses patches too."""
         return Pretraining(network=ARCHITECTURE)
 
-    def fit(self, problem: LearningProblem) -> NetworkStudent:
+    def fit(self, problem: LearningProblem) -> FittedNetwork:
         if not isinstance(problem.task.inputs, ImageInputs):
             raise ConfigurationError("student.method 'patches' is for images; use 'random-forest' for tables")
         options: dict[str, Option] = {"width": self.filters, "hidden": self.dimensions}
@@ -57,7 +56,7 @@ class Patches(Frozen):
             last.weight.copy_(weight)
             last.bias.copy_(bias)
         problem.progress(2, 2)
-        return NetworkStudent(ARCHITECTURE, problem.task, network, problem.device, options)
+        return FittedNetwork(ARCHITECTURE, problem.task, network, problem.device, options)
 
     def _regressed(self, network: nn.Module, problem: LearningProblem) -> tuple[torch.Tensor, torch.Tensor]:
         """Weights ``[classes, dimensions]`` and offsets ``[classes]`` of the last layer."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from collegium.coordinator.students import LearningProblem, register
 from collegium.coordinator.students.networks import generator_of, new_network, pool_tensor, student_network
 from collegium.models.augmentation import STRONG, WEAK, augment
-from collegium.models.networks import NetworkStudent
+from collegium.models.networks import FittedNetwork
 from collegium.models.training import Learner, train
 from collegium.settings import Frozen
 
@@ -47,7 +47,7 @@ class Vat(Frozen):
     ramp: float = Field(default=0.2, gt=0, le=1)
     """Fraction of the steps over which the unlabelled losses gain their full weight."""
 
-    def fit(self, problem: LearningProblem) -> NetworkStudent:
+    def fit(self, problem: LearningProblem) -> FittedNetwork:
         architecture = student_network(self.network, problem)
         network = new_network(problem, architecture)
         pool = pool_tensor(problem)
@@ -73,7 +73,7 @@ class Vat(Frozen):
         network.train()
         learner = Learner.one_cycle(network.parameters(), self.steps, self.learning_rate, warm_up=0.1)
         train(loss, learner, self.steps, progress=problem.progress)
-        return NetworkStudent(architecture, problem.task, network, problem.device)
+        return FittedNetwork(architecture, problem.task, network, problem.device)
 
     def smoothness(self, network: nn.Module, x: Tensor, logits: Tensor, draws: torch.Generator) -> Tensor:
         """Mean divergence between the answers ``logits`` to ``x`` and those after the worst change (equation 5)."""

@@ -40,7 +40,7 @@ class Features:
     projection : float32 ``[extracted, kept]`` of whole numbers from -1024 to 1024; None keeps all.
     scaling : float32 ``[rows, columns]``; of ``standard`` two rows, what is taken off a column and what it is then
         multiplied by; of ``ranks`` ascending values of each column, among which an input's value is ranked.
-    network : of ``network``: a safetensors file as `models.save_network` writes it.
+    network : of ``network``: the file of a network in whole numbers, `models.whole_networks`.
     """
 
     name: str

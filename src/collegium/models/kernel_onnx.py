@@ -1,7 +1,6 @@
 """A kernel student as nodes of an ONNX graph: the same whole numbers as `models.features` and `models.kernels` compute.
 
-Values are 64-bit floats or integers, in which all of these operations are exact, but for one exponential and for a
-network's features.
+Values are 64-bit floats or integers, in which all of these operations are exact, but for exponentials and logarithms.
 """
 
 from typing import Any
@@ -107,17 +106,11 @@ class _Steps:
         return self.do("Clip", reduced, -_LARGEST, _LARGEST)
 
     def _by_network(self, network: bytes, inputs: Inputs, x: str) -> str:
-        """`network_features.embed`, by 32-bit floats: a feature may differ by its last digit."""
-        from collegium.models import network_features
-        from collegium.models.networks import nodes_of
+        """`network_features.embed`; a logarithm of a share may differ by its last digit."""
+        from collegium.models.network_features import network_for
+        from collegium.models.whole_onnx import features_of
 
-        raw = nodes_of(network_features.encoder_in(network)[0], inputs, self._graph, x)
-        raw = self.do("Cast", self.do("Flatten", raw, axis=1), to=_DOUBLE)
-        length = self.do("Sqrt", self.sum(self.do("Mul", raw, raw), 1))
-        whole = self.do(
-            "Mul", self.do("Div", raw, self.do("Max", length, network_features.SHORTEST)), float(network_features.ONE)
-        )
-        return self.do("Floor", self.do("Add", whole, 0.5))
+        return features_of(self._graph, x, network_for(network, inputs, "cpu"))
 
     def _values(self, features: Features, inputs: Inputs, x: str) -> str:
         if features.network is not None:

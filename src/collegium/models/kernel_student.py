@@ -17,7 +17,7 @@ from collegium.models.features import Features, dimensions
 from collegium.models.kernels import RIDGES, KernelMap
 
 if TYPE_CHECKING:
-    from collegium.models.networks import NetworkStudent
+    from collegium.models.whole_networks import WholeNetwork
 
 KERNEL_FORMAT = "collegium-kernel-v3"
 """The key of a file's metadata that describes a kernel student."""
@@ -44,7 +44,7 @@ class KernelStudent:
     kernel: KernelMap
     coefficients: NDArray[np.float64]
     logistic: bool = False
-    network: "NetworkStudent | None" = None
+    network: "WholeNetwork | None" = None
 
     def scores(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """φ(x)ᵀ·coefficients, ``[n, classes]``: estimates of Pr[class | input] − 1/C, or of its logarithm.
@@ -145,9 +145,9 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
     student = KernelStudent(task, kernel, coefficients, logistic)
     if "beside" not in arrays:
         return student
-    from collegium.models.networks import read_network
+    from collegium.models.whole_networks import read_whole_network
 
-    beside = read_network(arrays["beside"].tobytes(), path.name)
+    beside = read_whole_network(arrays["beside"].tobytes(), path.name)
     if beside.task != task:
         raise StorageError(f"{path.name} holds a kernel student and a network of another task")
     return replace(student, network=beside.on(device))

@@ -1,15 +1,13 @@
-"""Named networks whose weights may travel: teachers are made of them, and so is the published student.
+"""Named networks to be trained: teachers are made of them, and so is a student before it is published.
 
-A network is a name, a task and a few options, so that both sides build the same one; its weights are a
-safetensors file with those three in its metadata. No pickle is read from anyone.
+A network is a name, a task and a few options; weights that are kept, to be trained further, are a safetensors file
+with those three in its metadata. What travels and meets records is in whole numbers: `models.whole_networks`.
 """
 
-import copy
 import json
 import math
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -18,25 +16,23 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from safetensors import SafetensorError
 from torch import nn
 
-from collegium.data.several_labels import numbers_of
-from collegium.data.task import ImageInputs, Inputs, Task
+from collegium.data.task import ImageInputs, Task
 from collegium.errors import ConfigurationError, DataError, StorageError
-from collegium.extras import load_plugin, optional_import
+from collegium.extras import load_plugin
+from collegium.models.quantising import quantised
+from collegium.models.whole_layers import NETWORKS, Layer
+from collegium.models.whole_networks import WholeNetwork
 from collegium.whole_files import read_whole, storing
 
 _FORMAT = "collegium-network-1"
 _BATCH = 256
 _MIN_IMAGE_SIDE = 8
 _MAX_WIDTH = 4096
-
-ENTRY_POINT_GROUP = "collegium.networks"
-"""Where another installed package names its architectures."""
 
 Option = int | float | str | bool
 
@@ -50,6 +46,8 @@ class Architecture:
     defaults: dict[str, Option]
     pretrain: Callable[[nn.Module, NDArray[Any], int], None] | None = None
     """How the network learns features from a pool ``[inputs, …]`` without labels, given a seed; by contrast if None."""
+    layer: type[Layer] | None = None
+    """Its own layer in whole numbers, whose kind is the name of the architecture."""
 
 
 def _cnn(task: Task, width: int, dropout: float, first: int, pool: Callable[[int], nn.Module], side: int) -> nn.Module:
@@ -70,38 +68,6 @@ def _cnn(task: Task, width: int, dropout: float, first: int, pool: Callable[[int
 
 _small_cnn = partial(_cnn, first=3, pool=nn.AdaptiveMaxPool2d, side=1)
 _student_cnn = partial(_cnn, first=5, pool=nn.AdaptiveAvgPool2d, side=2)
-
-
-class Pair(nn.Module):
-    """Two networks of images, which learned separately; logits of the mean of their probabilities.
-
-    A mean over the image itself and the image moved by one pixel up, down, left and right.
-    """
-
-    def __init__(self, task: Task, width: int) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(_student_cnn(task, width, 0.0) for _ in range(2))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``[n, classes]`` of images ``[n, channels, height, width]``."""
-        return self.passed(x)[1]
-
-    def passed(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the last layer of each member takes in of the images themselves, at length 1, side by side; `forward`.
-
-        The first has the shape ``[n, features]``.
-        """
-        images, _, height, width = x.shape  # len() would fix their number in an exported graph
-        wide = F.pad(x, (1, 1, 1, 1), mode="replicate")
-        moves = ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2))
-        moved = torch.cat([wide[:, :, i : i + height, j : j + width] for i, j in moves])
-        inside, shares = [], []
-        for member in self.members:
-            *layers, last = member.children()
-            taken = nn.Sequential(*layers)(moved)
-            inside.append(F.normalize(taken[:images]))
-            shares.append(torch.softmax(last(taken), dim=1).reshape(len(moves), images, -1))
-        return torch.cat(inside, dim=1), torch.cat(shares).mean(dim=0).log()
 
 
 def _convolution(inputs: int, outputs: int, *, size: int = 3) -> tuple[nn.Module, ...]:
@@ -134,13 +100,12 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mlp": Architecture(_mlp, "any", {"hidden": 128, "dropout": 0.1}),
     "small-cnn": Architecture(_small_cnn, "image", {"width": 16, "dropout": 0.1}),
     "student-cnn": Architecture(_student_cnn, "image", {"width": 24, "dropout": 0.0}),
-    "student-cnn-pair": Architecture(Pair, "image", {"width": 24}),
 }
 
 
 def network_names() -> list[str]:
     """The names of all architectures, those of other installed packages among them, sorted."""
-    return sorted({*ARCHITECTURES, *entry_points(group=ENTRY_POINT_GROUP).names})
+    return sorted({*ARCHITECTURES, *entry_points(group=NETWORKS).names})
 
 
 def find_architecture(name: str) -> Architecture:
@@ -150,12 +115,12 @@ def find_architecture(name: str) -> Architecture:
     """
     if name in ARCHITECTURES:
         return ARCHITECTURES[name]
-    if name not in entry_points(group=ENTRY_POINT_GROUP).names:
+    if name not in entry_points(group=NETWORKS).names:
         raise ConfigurationError(
             f"unknown network {name[:64]!r}: install the package that has it, or use one of "
             f"{', '.join(network_names())}"
         )
-    found: Architecture = load_plugin(entry_points(group=ENTRY_POINT_GROUP)[name], f"the network {name!r}")
+    found: Architecture = load_plugin(entry_points(group=NETWORKS)[name], f"the network {name!r}")
     return found
 
 
@@ -167,7 +132,6 @@ def build_network(name: str, task: Task, **options: Option) -> nn.Module:
     name : str
         ``small-cnn``: three 3 × 3 convolutions with batch normalisation, for a few hundred images on a CPU.
         ``student-cnn``: wider, and it keeps where things are, for a student that sees a whole pool.
-        ``student-cnn-pair``: the mean of two of them, which is right more often than one.
         ``linear`` and ``mlp``: for tables.
         Another installed package may bring more: see `find_architecture`.
     task : Task
@@ -237,12 +201,12 @@ def save_network(path: Path, network: nn.Module, name: str, task: Task, **option
         path.write_bytes(network_bytes(network, name, task, **options))
 
 
-def load_network(path: Path) -> "NetworkStudent":
+def load_network(path: Path) -> "FittedNetwork":
     """Read a file that `save_network` wrote; StorageError if it is missing, and the errors of `read_network`."""
     return read_network(read_whole(path), path.name)
 
 
-def read_network(data: bytes, origin: str) -> "NetworkStudent":
+def read_network(data: bytes, origin: str) -> "FittedNetwork":
     """The network of which `network_bytes` made ``data``, in evaluation mode on the CPU; errors call it ``origin``.
 
     Raises
@@ -276,30 +240,23 @@ def read_network(data: bytes, origin: str) -> "NetworkStudent":
         raise DataError(f"the weights in {origin} are not all finite numbers: train the network again")
     # Assigning replaces the tensors without storage; nothing larger than the file is allocated for them.
     network.load_state_dict(tensors, assign=True)
-    return NetworkStudent(name, task, network.eval(), "cpu", options)
+    return FittedNetwork(name, task, network.eval(), "cpu", options)
 
 
-def nodes_of(module: nn.Module, inputs: Inputs, graph: Any, x: str) -> str:
-    """Add a module to an `onnx_export.OnnxGraph`, fed with encoded inputs ``x``; returns the name of its output."""
-    module, example = copy.deepcopy(module).cpu().float().eval(), torch.zeros(2, *inputs.shape)
-    if inputs.kind == "image":
-        channels_first = graph.add("Transpose", graph.add("Cast", x, to=1), perm=[0, 3, 1, 2])
-        x = graph.add("Div", channels_first, graph.constant(np.float32(255)))
-        example = example.permute(0, 3, 1, 2).contiguous()
-    with optional_import("writing a network as ONNX"), warnings.catch_warnings():
-        import onnxscript  # noqa: F401
+def encoder_of(network: nn.Module) -> nn.Module:
+    """Everything before the last layer; its weights are the network's own.
 
-        warnings.simplefilter("ignore")  # torch's exporter uses what torch itself calls outdated
-        shapes = ({0: torch.export.Dim("n")},)
-        program = torch.onnx.export(module, (example,), dynamo=True, dynamic_shapes=shapes, verbose=False)
-    assert program is not None
-    name: str = graph.absorb(program.model_proto, x)
-    return name
+    Raises DataError when the network does not end in a linear layer.
+    """
+    layers = list(network.children())
+    if len(layers) < 2 or not isinstance(layers[-1], nn.Linear):
+        raise DataError("features come from a network that ends in a linear layer, with layers before it")
+    return nn.Sequential(*layers[:-1])
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkStudent:
-    """A torch network that labels inputs of its task."""
+class FittedNetwork:
+    """A torch network of a task while it is trained; `published` gives what labels records and is kept."""
 
     architecture: str
     task: Task
@@ -308,7 +265,7 @@ class NetworkStudent:
     options: Mapping[str, Option] = field(default_factory=dict)
 
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Class probabilities, shape ``[n, classes]``."""
+        """Class probabilities of public inputs, shape ``[n, classes]``, by floating point."""
         self.network.eval()
         rows = []
         with torch.no_grad():
@@ -318,33 +275,6 @@ class NetworkStudent:
                 rows.append(of_logits(logits.float()).cpu().numpy())
         return np.concatenate(rows).astype(np.float64)
 
-    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        """Label numbers of the task, shape ``[n]``."""
-        probabilities = self.probabilities(x)
-        if self.task.multilabel:
-            return numbers_of(probabilities >= 0.5)
-        return np.asarray(probabilities.argmax(axis=1), dtype=np.int64)
-
-    def to_onnx(self, graph: Any, x: str) -> str:
-        """Add the network to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
-        logits = nodes_of(self.network, self.task.inputs, graph, x)
-        kind: dict[str, Any] = {} if self.task.multilabel else {"axis": 1}
-        shares: str = graph.add("Softmax" if kind else "Sigmoid", logits, **kind)
-        return shares
-
-    def to_bytes(self) -> bytes:
-        """The weights as safetensors, with what is needed to load them."""
-        return network_bytes(self.network, self.architecture, self.task, **self.options)
-
-    def save(self, path: Path) -> None:
-        """Write `to_bytes` to a file; StorageError if it cannot be written."""
-        save_network(path, self.network, self.architecture, self.task, **self.options)
-
-    def on(self, device: str) -> "NetworkStudent":
-        """The same network, moved to the device."""
-        return replace(self, network=self.network.to(device), device=device)
-
-
-def read_student(path: Path, *, device: str) -> NetworkStudent:
-    """What `NetworkStudent.save` wrote. Raises StorageError or DataError."""
-    return load_network(path).on(device)
+    def published(self, public: NDArray[Any]) -> WholeNetwork:
+        """The network in whole numbers, which are learned from public inputs; see `quantised` for errors."""
+        return quantised([self.network], self.task, network_inputs(public)).on(self.device)

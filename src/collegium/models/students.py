@@ -74,7 +74,13 @@ def read_student(path: str | Path, *, device: str = "auto") -> Student:
             )
     else:
         with optional_import("a student that is a network"):
-            kind = "forests" if FOREST_FORMAT in kinds else "kernel_student" if KERNEL_FORMAT in kinds else "networks"
+            kind = (
+                "forests"
+                if FOREST_FORMAT in kinds
+                else "kernel_student"
+                if KERNEL_FORMAT in kinds
+                else "whole_networks"
+            )
             read = importlib.import_module(f"collegium.models.{kind}").read_student
     student: Student = read(path, device=resolve_device(device))
     return student

@@ -15,7 +15,7 @@ from collegium_accounting.mechanisms import registry
 LOOK_UPS: dict[str, tuple[object, str, Callable[[], object]]] = {
     "mechanism": (extras, registry.ENTRY_POINT_GROUP, lambda: registry.mechanism_named("broken")),
     "student": (students, students.ENTRY_POINT_GROUP, lambda: students.find_method("broken")),
-    "network": (networks, networks.ENTRY_POINT_GROUP, lambda: networks.find_architecture("broken")),
+    "network": (networks, networks.NETWORKS, lambda: networks.find_architecture("broken")),
     "data source": (loading, loading.ENTRY_POINT_GROUP, lambda: loading.source_named("broken")),
 }
 

@@ -165,12 +165,12 @@ def test_class_balanced_rounds_follow_the_students_predictions(
     run: Run, digits: Examples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a student that is right, as many labels of each class as can be: 30 of ten classes, three each."""
-    from collegium.models.networks import NetworkStudent
+    from collegium.models.whole_networks import WholeNetwork
 
     def right(student: Any, x: NDArray[Any]) -> NDArray[np.int64]:
         return digits.labels()[: len(x)]
 
-    monkeypatch.setattr(NetworkStudent, "predict", right)
+    monkeypatch.setattr(WholeNetwork, "predict", right)
     record = run(queries__choice="class-balanced", queries__sizes=[6, 12, 12])
     assert {row.labels for row in record.labels.per_class} == {3}
 

@@ -14,18 +14,19 @@ import torch
 from collegium_reproduction.exact_nearest import closest
 from collegium_reproduction.nearest.party import Sampler
 from collegium_reproduction.nearest.question import CountNearest
-from support.liar_networks import in_company, of_rounding, ordinary
+from support.liar_networks import follow_company, largest, ordinary
 from support.nearest import AGREED
 from support.record_votes import RECORDS, TASK, Clinic, plane, records
 
 from collegium.coordinator.selection.pool_geometry import fit_features, standard_scaling
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task
-from collegium.errors import DataError, ProtocolViolation, Refused
+from collegium.errors import DataError, ProtocolViolation, Refused, StorageError
 from collegium.models import network_features
 from collegium.models.devices import each_alone
 from collegium.models.features import Features, dimensions, distances_squared, extract
-from collegium.models.networks import build_network, save_network
+from collegium.models.networks import build_network, network_bytes, network_inputs
+from collegium.models.quantising import quantised
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.parties.neighbours import search as search_module
@@ -275,21 +276,20 @@ def test_search_refuses_features_of_another_dimension() -> None:
         list(Search(np.zeros((3, 4), np.int16)).views(np.zeros((1, 5), np.int16)))
 
 
-def network(tmp_path: Path, name: str = "small-cnn") -> bytes:
+def network(name: str = "small-cnn") -> bytes:
     torch.manual_seed(0)
     made = build_network(name, DIGITS)
     made.train()
     made(torch.rand(64, 1, 8, 8))  # so that batch normalisation has seen something
-    save_network(tmp_path / "net.safetensors", made.eval(), name, DIGITS)
-    return (tmp_path / "net.safetensors").read_bytes()
+    return quantised([made], DIGITS, network_inputs(images(300))).to_bytes()
 
 
 def images(count: int) -> np.ndarray:
     return np.random.default_rng(4).integers(0, 256, (count, 8, 8, 1)).astype(np.uint8)
 
 
-def test_network_features_of_a_record_are_the_same_in_any_company(tmp_path: Path) -> None:
-    features = Features("network", network=network(tmp_path))
+def test_network_features_of_a_record_are_the_same_in_any_company() -> None:
+    features = Features("network", network=network())
     x = images(300)
     together = extract(features, x, DIGITS.inputs)
     assert together.shape == (300, dimensions(features, DIGITS.inputs)) and together.any()
@@ -301,17 +301,17 @@ def test_network_features_of_a_record_are_the_same_in_any_company(tmp_path: Path
     assert np.abs(length / network_features.ONE - 1).max() < 0.01
 
 
-def test_features_that_are_only_rounding_are_the_same_in_any_company(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights that cancel, and are large: what rounding leaves is all there is. Planted: numbers of the company."""
+def test_features_of_the_largest_numbers_are_the_same_in_any_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that cancel, and are as large as they may be. Planted: numbers of the company."""
     x = images(40)
-    for made in (of_rounding(DIGITS, 1e30), ordinary(DIGITS)):
+    for made in (largest(DIGITS), ordinary(DIGITS)):
         features = Features("network", network=made)
         alone = np.concatenate([extract(features, x[[row]], DIGITS.inputs) for row in range(40)])
         assert (extract(features, x, DIGITS.inputs) == alone).all()
         assert (extract(features, x[1:4], DIGITS.inputs) == alone[1:4]).all()
     assert alone.any()
 
-    monkeypatch.setattr(network_features, "each_alone", in_company)
+    follow_company(monkeypatch)
     assert (extract(features, x[1:4], DIGITS.inputs) != alone[1:4]).any()
 
 
@@ -338,13 +338,12 @@ def test_ranks_among_values_out_of_order_are_refused() -> None:
         Features("ranks", scaling=column)
 
 
-def test_a_network_for_other_inputs_or_none_at_all_is_refused(tmp_path: Path) -> None:
-    features = Features("network", network=network(tmp_path))
+def test_a_network_for_other_inputs_or_none_at_all_is_refused() -> None:
+    features = Features("network", network=network())
     with pytest.raises(DataError, match="other inputs"):
         dimensions(features, ImageInputs(height=28, width=28))
-    save_network(tmp_path / "flat.safetensors", torch.nn.Linear(2, 2), "linear", DIGITS)
-    for broken in (b"not a network", (tmp_path / "flat.safetensors").read_bytes()):
-        with pytest.raises(Exception, match=r"network|weights"):
+    for broken in (b"not a network", network_bytes(build_network("linear", DIGITS), "linear", DIGITS)):
+        with pytest.raises(StorageError, match="network"):
             dimensions(Features("network", network=broken), DIGITS.inputs)
 
 
@@ -361,10 +360,10 @@ def test_standard_columns_are_scaled_by_the_pool_alone() -> None:
     assert distances_squared(values, values[:2]).dtype == np.int64
 
 
-def test_requests_with_every_kind_of_features_survive_the_wire(tmp_path: Path) -> None:
+def test_requests_with_every_kind_of_features_survive_the_wire() -> None:
     clinic = Clinic(None)
     scaling = np.arange(8, dtype=np.float32).reshape(2, 4)
-    for features in (Features("standard", scaling=scaling), Features("network", network=network(tmp_path))):
+    for features in (Features("standard", scaling=scaling), Features("network", network=network())):
         sent = Request("request", "run", Ask("round", question(clinic, features=features)))
         again = Request.from_bytes(sent.to_bytes())
         assert again.to_bytes() == sent.to_bytes()

@@ -240,7 +240,7 @@ def test_a_network_pretrained_on_the_pool_finds_the_records_and_is_made_once(go:
 def test_the_students_features_find_the_records_of_the_next_round(mechanism: str, public: PublicData) -> None:
     import torch
 
-    from collegium.models.networks import NetworkStudent, build_network
+    from collegium.models.networks import FittedNetwork, build_network
 
     changes: dict[str, Any] = {"neighbours__features": "student"}
     if mechanism == "individual-knn":
@@ -250,7 +250,8 @@ def test_the_students_features_find_the_records_of_the_next_round(mechanism: str
     asked = config(**changes)
     questions = kind_of(RunFacts(asked, public.pool.x, "a" * 64, "ledger", None, no_network, 0.0))
     torch.manual_seed(1)
-    student = NetworkStudent("small-cnn", asked.task, build_network("small-cnn", asked.task).eval(), "cpu")
+    network = build_network("small-cnn", asked.task)
+    student = FittedNetwork("small-cnn", asked.task, network, "cpu").published(public.pool.x)
     informed = questions.informed_by(student)
     inputs = PoolRange("a" * 64, (3, 4))
     sampled = create("knn", k=20, classes=10, **NOISE)

@@ -17,6 +17,8 @@ from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import ConfigurationError, TrainingDiverged
 from collegium.models.networks import build_network, network_inputs
+from collegium.models.whole_layers import Products
+from collegium.models.whole_networks import WholeNetwork
 
 TASK = default_task("digits")
 SMALL = {"steps": 10, "network": "mlp", "batch": 20, "labelled_batch": 20}
@@ -95,7 +97,9 @@ def test_larger_images_go_through_convolutions() -> None:
         "gan", x.astype(np.uint8), np.arange(20), dark_or_light, task, seed=0, device="cpu",
         options={"steps": 4, "batch": 4, "labelled_batch": 8},
     )  # fmt: skip
-    assert student.architecture == "paper-cnn"  # type: ignore[attr-defined]
+    assert isinstance(student, WholeNetwork)
+    first = student.members[0][0]
+    assert isinstance(first, Products) and first.weight.shape[2:] == (5, 5), "as of paper-cnn"
     assert student.predict(x.astype(np.uint8)).shape == (20,)
 
 

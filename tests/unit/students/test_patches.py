@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from collegium_reproduction.students.patch_learning import ARCHITECTURE, learn_patches
 from torch import nn
 
 from collegium.coordinator.students import LearningProblem, fit_student
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.data import DataSource, Examples, default_task, load
-from collegium.errors import ConfigurationError
-from collegium.models.network_features import embed, encoder_of
-from collegium.models.networks import build_network, network_inputs, save_network
+from collegium.errors import ConfigurationError, ProtocolViolation
+from collegium.models.network_features import ONE, embed
+from collegium.models.networks import build_network, encoder_of, network_inputs
+from collegium.models.quantising import quantised
 from collegium.models.students import Student, read_student
 
 TASK = default_task("digits")
@@ -68,14 +71,27 @@ def test_a_brighter_image_has_the_same_features(digits: Examples, network: nn.Mo
         assert torch.allclose(encoder_of(network)(images), encoder_of(network)(images + 0.4), atol=1e-3)
 
 
-def test_a_records_features_are_those_that_it_gives_alone(digits: Examples, network: nn.Module, tmp_path: Path) -> None:
-    path = tmp_path / "network.safetensors"
-    save_network(path, network, ARCHITECTURE, TASK, width=16, hidden=32)
-    file = path.read_bytes()
-    together = embed(file, digits.x[:40], TASK.inputs)
+def test_whole_numbers_give_the_features_of_floating_point_and_a_records_own_alone(
+    digits: Examples, network: nn.Module
+) -> None:
+    whole = quantised([network], TASK, network_inputs(digits.x))
+    together = embed(whole.to_bytes(), digits.x[:40], TASK.inputs)
     assert len(np.unique(together, axis=0)) > 20
     for row in range(40):
-        assert np.array_equal(embed(file, digits.x[row : row + 1], TASK.inputs)[0], together[row])
+        assert np.array_equal(embed(whole.to_bytes(), digits.x[row : row + 1], TASK.inputs)[0], together[row])
+    with torch.no_grad():
+        features = F.normalize(encoder_of(network)(network_inputs(digits.x[:40])), dim=1).numpy()
+    assert np.abs(together / ONE - features).max() < 0.03
+
+
+@pytest.mark.parametrize(
+    "change", [{"weight": np.zeros((16, 1, 5, 5), np.int8)}, {"bias": np.full(16, 2**20, np.int32)}]
+)
+def test_codes_that_could_leave_the_exact_range_are_refused(network: nn.Module, change: dict[str, np.ndarray]) -> None:
+    whole = quantised([network], TASK, network_inputs(np.zeros((2, 8, 8, 1), np.uint8)))
+    (codes, *others) = whole.members[0]
+    with pytest.raises(ProtocolViolation):
+        replace(whole, members=((replace(codes, **change), *others),))
 
 
 def test_what_the_pool_teaches_needs_no_label_and_is_found_again(digits: Examples, tmp_path: Path) -> None:

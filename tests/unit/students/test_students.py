@@ -14,8 +14,10 @@ from collegium.coordinator.students.networks import fit_beside, neighbours_agree
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError, StorageError
-from collegium.models.networks import NetworkStudent, build_network, network_inputs
+from collegium.models.networks import FittedNetwork, build_network, network_inputs
+from collegium.models.quantising import quantised
 from collegium.models.students import Student, read_student
+from collegium.models.whole_networks import WholeNetwork
 
 TASK = default_task("digits")
 FEW: dict[str, dict[str, Any]] = {
@@ -144,11 +146,16 @@ def test_a_second_network_learns_what_the_first_is_sure_of_unless_that_is_little
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.eye(10)[[3] * len(x)] * 20.0 * (x.mean(dim=(1, 2, 3)) > threshold)[:, None]
 
-    def fit(problem: LearningProblem, *_: object) -> NetworkStudent:
+    def fit(problem: LearningProblem, *_: object) -> FittedNetwork:
         seen.append(problem.indices)
-        return NetworkStudent("student-cnn", TASK, Brightness(), "cpu")
+        return FittedNetwork("student-cnn", TASK, Brightness(), "cpu")
+
+    def plain(pair: list[torch.nn.Module], task: Task, public: torch.Tensor) -> WholeNetwork:
+        assert [type(network) for network in pair] == [Brightness, Brightness]
+        return quantised([build_network("linear", task)], task, public)
 
     monkeypatch.setattr("collegium.coordinator.students.networks.fit_labelled", fit)
+    monkeypatch.setattr("collegium.coordinator.students.networks.quantised", plain)
     nothing = np.zeros(0, dtype=np.int64)
     problem = LearningProblem(TASK, pool, nothing, nothing, 0, "cpu", lambda done, total: None)
     fit_beside(problem, np.eye(10)[digits.labels()[:300]], 10)
@@ -157,17 +164,14 @@ def test_a_second_network_learns_what_the_first_is_sure_of_unless_that_is_little
     assert (pool[second].mean(axis=(1, 2, 3)) / 255 > threshold).all() or learned == 300
 
 
-def test_a_pair_gives_the_mean_of_both_networks_over_five_places_of_an_image(digits: Examples) -> None:
+def test_a_pair_gives_the_mean_of_both_networks(digits: Examples) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        pair = build_network("student-cnn-pair", TASK, width=2).eval()
-    images = network_inputs(digits.x[:5])
-    by_hand = torch.zeros(5, 10)
-    for down, right in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)):
-        rows, columns = ((torch.arange(8) + by).clamp(0, 7) for by in (down, right))
-        moved = images[:, :, rows][:, :, :, columns]
-        by_hand += sum(torch.softmax(member(moved), dim=1) for member in pair.members) / 10
-    torch.testing.assert_close(torch.softmax(pair(images), dim=1), by_hand)
+        pair = [build_network("student-cnn", TASK, width=2).eval() for _ in range(2)]
+    alone, both = ([quantised(some, TASK, network_inputs(digits.x[:50]))] for some in (pair[:1], pair))
+    other = quantised(pair[1:], TASK, network_inputs(digits.x[:50]))
+    expected = (alone[0].probabilities(digits.x[:5]) + other.probabilities(digits.x[:5])) / 2
+    assert np.array_equal(both[0].probabilities(digits.x[:5]), expected)
 
 
 def test_batch_normalisation_is_by_the_images_themselves_whatever_the_network_saw_before() -> None:

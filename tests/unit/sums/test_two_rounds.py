@@ -175,9 +175,7 @@ def test_another_network_is_another_question_and_paid_as_such(
 
 def _turned(student: Any) -> Any:
     """The same student with other networks, as another machine may fit them."""
-    for values in student.network.network.parameters():
-        values.data.mul_(1.5)
-    return student
+    return replace(student, network=replace(student.network, members=student.network.members[::-1]))
 
 
 def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_coordinator_says(

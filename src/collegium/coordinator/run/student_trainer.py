@@ -21,6 +21,8 @@ from collegium.models.devices import resolve_device, set_threads
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.noisy_sums import NoisySums
 from collegium.models.students import Student, read_student
+from collegium.models.whole_layers import ONE
+from collegium.models.whole_networks import WholeNetwork
 from collegium.settings import first_mistake
 from collegium.whole_files import replacing
 
@@ -121,11 +123,8 @@ class StudentTrainer:
         return self._pretrained().features(self._pool)
 
     def pretrained_network(self) -> bytes:
-        """The network that was pretrained without labels, as a safetensors file that parties may be sent."""
-        from collegium.models.networks import network_bytes
-
-        encoder = self._pretrained()
-        return network_bytes(encoder.network, encoder.architecture, encoder.task)
+        """The network that was pretrained without labels, in whole numbers, as a file that parties may be sent."""
+        return self._pretrained().published(self._pool).to_bytes()
 
     def _pretrained(self) -> "Encoder":
         with optional_import("pretraining"):
@@ -153,17 +152,13 @@ class StudentTrainer:
         ConfigurationError
             If the student is no network.
         """
-        with optional_import("queries.features = 'student'"):
-            from collegium.coordinator.students.pretraining import network_features
-            from collegium.models.networks import NetworkStudent
-
         student = self.interim(label_set)
-        if not isinstance(student, NetworkStudent):
+        if not isinstance(student, WholeNetwork):
             raise ConfigurationError(
                 f"queries.features = 'student' needs a network, which the student {self._config.student.method!r} "
                 "is not: use 'raw', 'hog' or 'pretrained'"
             )
-        return network_features(student.network, self._pool, student.device)
+        return (student.features(self._pool) / ONE).astype(np.float32)
 
     def _pretraining(self) -> "Pretraining":
         """Settings of the pretraining: the student's own, so that both share one network, changed by the queries'."""

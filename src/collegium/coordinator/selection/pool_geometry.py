@@ -26,7 +26,7 @@ def fit_features(
 
     Parameters
     ----------
-    network : of ``network``: a file as `models.save_network` writes it, trained on public data or released labels.
+    network : of ``network``: the file of a network in whole numbers, trained on public data or released labels.
 
     Raises ConfigurationError when fewer than ``kept`` components exist; DataError when the extractor does not suit.
     """

@@ -5,7 +5,7 @@ imported when it is chosen, so that a student that is a forest needs no torch.
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -24,6 +24,7 @@ from collegium.models.students import ENTRY_POINT_GROUP, READERS, Student
 from collegium.settings import first_mistake
 
 if TYPE_CHECKING:
+    from collegium.models.networks import FittedNetwork
     from collegium.models.training import StepCallback
 
 
@@ -59,8 +60,8 @@ class StudentMethod(Protocol):
 
     name: ClassVar[str]
 
-    def fit(self, problem: LearningProblem) -> Student:
-        """Learn.
+    def fit(self, problem: LearningProblem) -> "Student | FittedNetwork":
+        """Learn; a torch network is put into whole numbers before it is published.
 
         Raises ConfigurationError when the method does not suit the task, TrainingDiverged when it came to nothing.
         """
@@ -135,10 +136,10 @@ def fit_student(  # noqa: PLR0913 -- what a student may learn from, by name
 ) -> Student:
     """Fit the student called ``method`` on the labels of ``pool[indices]`` and on the pool itself.
 
-    Raises ConfigurationError for an unknown method or option, MissingExtra for a method whose package is not
-    installed, DataError when the labels cannot teach anything (none at all, one class only, a class the task does
-    not have), TrainingDiverged when the training came to nothing. ``cache`` and ``sums`` are what
-    `LearningProblem` says.
+    Raises ConfigurationError for an unknown method or option and for a network that has no form in whole numbers,
+    MissingExtra for a method whose package is not installed, DataError when the labels cannot teach anything (none at
+    all, one class only, a class the task does not have), TrainingDiverged when the training came to nothing. ``cache``
+    and ``sums`` are what `LearningProblem` says.
     """
     chosen = chosen_method(method, options or {}, task)
     positions = np.asarray(indices, dtype=np.int64)
@@ -149,7 +150,10 @@ def fit_student(  # noqa: PLR0913 -- what a student may learn from, by name
     tell = progress or (lambda done, total: None)
     problem = LearningProblem(task, pool, positions, classes, seed, target, tell, cache, sums)
     with seeded_draws(seed, target):
-        return chosen.fit(problem)
+        fitted = chosen.fit(problem)
+    # Not by its class: that of torch networks would load torch for forests.
+    published: Callable[[NDArray[Any]], Student] | None = getattr(fitted, "published", None)
+    return fitted if published is None else published(pool)  # type: ignore[return-value]
 
 
 def chosen_method(method: str, options: Mapping[str, float | int | str | bool], task: Task) -> StudentMethod:

@@ -19,7 +19,7 @@ from collegium.coordinator.students import LearningProblem, register
 from collegium.coordinator.students.networks import generator_of, new_network, pool_tensor, student_network
 from collegium.models.augmentation import STRONG, WEAK, Strength, augment
 from collegium.models.devices import mixed_precision
-from collegium.models.networks import NetworkStudent
+from collegium.models.networks import FittedNetwork
 from collegium.models.training import Learner, move_average, train
 from collegium.settings import Frozen
 
@@ -40,7 +40,7 @@ class Consistency(Frozen):
     ramp: float = Field(default=0.2, gt=0, le=1)
     """Fraction of the steps over which the unlabelled loss gains its full weight."""
 
-    def fit(self, problem: LearningProblem) -> NetworkStudent:
+    def fit(self, problem: LearningProblem) -> FittedNetwork:
         architecture = student_network(self.network, problem)
         network = new_network(problem, architecture)
         average = copy.deepcopy(network).eval()
@@ -74,7 +74,7 @@ class Consistency(Frozen):
             progress=problem.progress,
             after=lambda step: move_average(average, network, step),
         )
-        return NetworkStudent(architecture, problem.task, average, problem.device)
+        return FittedNetwork(architecture, problem.task, average, problem.device)
 
 
 class Alignment:

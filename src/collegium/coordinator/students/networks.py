@@ -16,8 +16,10 @@ from collegium.coordinator.students import LearningProblem, register
 from collegium.data.several_labels import held_in
 from collegium.models.augmentation import STRONG, TEACHER, WEAK, Strength, augment, mirrored
 from collegium.models.devices import mixed_precision
-from collegium.models.networks import NetworkStudent, Pair, build_network, network_inputs
+from collegium.models.networks import FittedNetwork, build_network, network_inputs
+from collegium.models.quantising import quantised
 from collegium.models.training import Learner, train
+from collegium.models.whole_networks import WholeNetwork
 from collegium.settings import Frozen
 
 _AT_ONCE = 500
@@ -70,7 +72,7 @@ class Supervised(Frozen):
     learning_rate: float = Field(default=4e-3, gt=0)
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
 
-    def fit(self, problem: LearningProblem) -> NetworkStudent:
+    def fit(self, problem: LearningProblem) -> FittedNetwork:
         if problem.task.multilabel:
             held = held_in(problem.labels, len(problem.task.classes)) * (1.0 - self.label_smoothing)
             targets = torch.as_tensor(held + self.label_smoothing / 2.0, dtype=torch.float32, device=problem.device)
@@ -94,7 +96,7 @@ def fit_labelled(  # noqa: PLR0913 -- what a training is given, by name
     loss_of: Callable[[Tensor, Tensor], Tensor],
     strength: Strength = STRONG,
     mirror: bool = False,
-) -> NetworkStudent:
+) -> FittedNetwork:
     """A student of the labelled inputs alone.
 
     ``loss_of`` gets logits ``[batch, classes]`` and the rows of ``problem.indices`` that they answer. Whenever
@@ -115,10 +117,10 @@ def fit_labelled(  # noqa: PLR0913 -- what a training is given, by name
     student.train()
     learner = Learner.one_cycle(student.parameters(), steps, learning_rate)
     train(loss, learner, steps, progress=problem.progress)
-    return NetworkStudent(architecture, problem.task, student, problem.device)
+    return FittedNetwork(architecture, problem.task, student, problem.device)
 
 
-def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int) -> NetworkStudent:
+def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int) -> WholeNetwork:
     """Two networks that learned what class sums say of all images of a pool; errors without a pattern are not learned.
 
     Where the nearest other image mostly has the same class, the first learns the most probable class of each image,
@@ -133,7 +135,7 @@ def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int
     """
     pool, likely = pool_tensor(problem), torch.as_tensor(shares, dtype=torch.float32, device=problem.device)
     alike, mirror = neighbours_agree(pool[:_COMPARED], likely[:_COMPARED].argmax(dim=1))
-    steps, pair = min(steps, -(-256 * len(pool) // _BATCH)), Pair(problem.task, 24)
+    steps, pair = min(steps, -(-256 * len(pool) // _BATCH)), list[nn.Module]()
     rows = torch.arange(len(pool), device=problem.device)
     targets = F.one_hot(likely.argmax(dim=1), likely.shape[1]).float() if alike else likely
 
@@ -148,12 +150,12 @@ def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int
         own = replace(problem, indices=rows.cpu().numpy(), seed=problem.seed + number, progress=partial(tell, number))
         student = fit_labelled(own, "default", steps, _BATCH, 4e-3, loss, strength, mirror)
         normalise_by(student.network, pool)
-        pair.members[number] = student.network
+        pair.append(student.network)
         found = torch.as_tensor(student.probabilities(problem.pool), dtype=torch.float32, device=problem.device)
         sure = (found.amax(dim=1) > _SURE).nonzero().flatten()
         if alike and 2 * len(sure) >= len(pool):
             rows, targets = sure, F.one_hot(found.argmax(dim=1), found.shape[1]).float()
-    return NetworkStudent("student-cnn-pair", problem.task, pair.eval(), problem.device)
+    return quantised(pair, problem.task, pool).on(problem.device)
 
 
 def normalise_by(network: nn.Module, images: Tensor) -> None:

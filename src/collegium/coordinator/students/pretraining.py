@@ -21,12 +21,18 @@ from torch import Tensor, nn
 from collegium.coordinator.students import LearningProblem
 from collegium.coordinator.students.networks import generator_of, new_network, pool_tensor, student_network
 from collegium.data import array_spec
-from collegium.data.task import ImageInputs, Task
+from collegium.data.task import ImageInputs
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.models.augmentation import STRONG, WEAK, augment
 from collegium.models.devices import mixed_precision
-from collegium.models.network_features import encoder_of
-from collegium.models.networks import find_architecture, load_network, network_inputs, save_network
+from collegium.models.networks import (
+    FittedNetwork,
+    encoder_of,
+    find_architecture,
+    load_network,
+    network_inputs,
+    save_network,
+)
 from collegium.models.training import Learner, StepCallback, train
 from collegium.settings import Frozen
 from collegium.whole_files import replacing
@@ -49,13 +55,8 @@ class Pretraining(Frozen):
 
 
 @dataclass(frozen=True, eq=False)
-class Encoder:
+class Encoder(FittedNetwork):
     """A pretrained network: all of it, the last layer still fresh, for fine-tuning, and its features as they are."""
-
-    architecture: str
-    task: Task
-    network: nn.Module
-    device: str
 
     def features(self, x: NDArray[Any]) -> NDArray[np.float32]:
         """The mean of what several weak changes of each image look like, shape ``[n, d]``, of images as the task says.

@@ -21,6 +21,7 @@ from collegium.models.devices import each_alone
 from collegium.models.forests import Forest
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
+from collegium.models.whole_networks import WholeNetwork
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
 from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.evaluation_cells import Layout, other_classes
@@ -108,7 +109,7 @@ class Evaluation(PartyKind[Evaluate]):
                 ) from None
         if student.task != self.own.task:
             raise DataError("the classifier to evaluate is for another task")
-        if isinstance(student, Forest) or (isinstance(student, KernelStudent) and student.network is None):
+        if isinstance(student, Forest | KernelStudent | WholeNetwork):
             # Their answers are exact: a record's is the same beside whichever others.
             with np.errstate(all="ignore"):
                 found = student.probabilities(self.own.examples.x)
