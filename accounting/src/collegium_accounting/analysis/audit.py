@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from collegium_accounting.analysis.attack import Attack, pairs_of, plan_attack, seen
 from collegium_accounting.analysis.attack_vectors import VectorAttack, vector_attacks
@@ -82,6 +81,8 @@ class Audit:
 
 def clopper_pearson(hits: int, runs: int, failure: float) -> tuple[float, float]:
     """Lower and upper bound of a rate, each wrong with probability at most ``failure``."""
+    from scipy.special import betaincinv  # takes half a second to load
+
     low = 0.0 if hits == 0 else float(betaincinv(hits, runs - hits + 1, failure))
     high = 1.0 if hits == runs else float(betaincinv(hits + 1, runs - hits, 1.0 - failure))
     return low, high
