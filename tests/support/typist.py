@@ -6,7 +6,6 @@ import logging
 import shlex
 import socket
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -14,9 +13,7 @@ import pytest
 
 from collegium.cli import main
 from support.ports import free_ports
-
-PATIENCE_S = 240.0
-"""A slow and busy machine is given this long."""
+from support.waiting import comes_true
 
 
 class Typist:
@@ -70,10 +67,9 @@ def typing(capsys: pytest.CaptureFixture[str]) -> Iterator[Typist]:
 
 def reachable(port: int) -> None:
     """Wait until something listens there."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
+
+    def answers() -> bool:
         with socket.socket() as trial:
-            if trial.connect_ex(("localhost", port)) == 0:
-                return
-        time.sleep(0.02)  # between two looks at the condition
-    raise AssertionError("the coordinator does not listen")
+            return trial.connect_ex(("localhost", port)) == 0
+
+    assert comes_true(answers), "the coordinator does not listen"

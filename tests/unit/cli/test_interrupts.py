@@ -10,11 +10,10 @@ from collections.abc import Collection
 
 import pytest
 from support.processes import read_until, start
+from support.waiting import PATIENCE_S
 
 from collegium.errors import StorageError
 from collegium.interrupts import stoppable
-
-PATIENCE_S = 60.0
 
 WAITING = """
 import sys, threading

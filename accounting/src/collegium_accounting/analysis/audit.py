@@ -115,6 +115,13 @@ def audit(  # noqa: PLR0913 -- one call with names for a notebook; each is an op
     ------
     UnsupportedAccounting
         Where counts alone do not show what its charge relies on.
+
+    Examples
+    --------
+    >>> from collegium_accounting import GNMax, audit
+    >>> from collegium_accounting.mechanisms import SystemNoise
+    >>> audit(GNMax(sigma=2), SystemNoise(), teachers=10, runs=1000).consistent  # False once in a million times
+    True
     """
     if mechanism.no_audit_because:
         raise UnsupportedAccounting(f"{mechanism.name} cannot be audited on counts: {mechanism.no_audit_because}")
