@@ -16,6 +16,16 @@ from support.ports import free_ports
 from support.waiting import comes_true
 
 
+def typed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    """Run one command of `collegium` in this process: its exit status, what it printed, and what it said of errors."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err
+
+
 class Typist:
     """Types commands of the page, with the ports of this test."""
 
@@ -32,12 +42,9 @@ class Typist:
 
     def type(self, command: str, *, status: int = 0, **changed: str) -> str:
         """Run a command to its end, which must have this status; what it printed, of an error its line."""
-        self._capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(self._words(command, changed))
-        out, err = self._capsys.readouterr()
-        assert ended.value.code == status, err
-        return str(out or err)
+        code, out, err = typed(self._capsys, *self._words(command, changed))
+        assert code == status, err
+        return out or err
 
     def begin(self, name: str, command: str, **changed: str) -> threading.Thread:
         """Run a command in a thread; ``ended`` then has its exit status."""
