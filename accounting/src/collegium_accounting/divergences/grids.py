@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.renyi import FloatArray
@@ -101,7 +102,7 @@ def tables(noise: NoiseLaw, largest: int, classes: int) -> Tables:
     raise ConfigurationError(f"no quadrature is needed for {noise.kind} noise")
 
 
-def log_normal_cdf(x: FloatArray) -> FloatArray:
+def log_normal_cdf(x: ArrayLike) -> FloatArray:
     """log Pr[N(0, 1) ≤ x] for each entry."""
     from scipy.special import log_ndtr  # takes half a second to load, and most commands need none of it
 
