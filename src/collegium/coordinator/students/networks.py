@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from collegium.coordinator.students import LearningProblem
-from collegium.coordinator.students.supervised import Supervised
 from collegium.data.several_labels import held_in
 from collegium.models.augmentation import STRONG, TEACHER, WEAK, Strength, augment, mirrored
 from collegium.models.devices import mixed_precision
@@ -52,20 +51,22 @@ def student_network(name: str, problem: LearningProblem) -> str:
     return "student-cnn" if problem.task.inputs.kind == "image" else "mlp"
 
 
-def fit_supervised(method: Supervised, problem: LearningProblem) -> NetworkStudent:
-    """The student of the plain method with these settings."""
+def fit_supervised(
+    problem: LearningProblem, network: str, steps: int, batch: int, learning_rate: float, label_smoothing: float
+) -> NetworkStudent:
+    """The student of the plain method, whose settings the others are."""
     if problem.task.multilabel:
-        held = held_in(problem.labels, len(problem.task.classes)) * (1.0 - method.label_smoothing)
-        targets = torch.as_tensor(held + method.label_smoothing / 2.0, dtype=torch.float32, device=problem.device)
+        held = held_in(problem.labels, len(problem.task.classes)) * (1.0 - label_smoothing)
+        targets = torch.as_tensor(held + label_smoothing / 2.0, dtype=torch.float32, device=problem.device)
     else:
         y = torch.as_tensor(problem.labels, device=problem.device)
 
     def loss(logits: Tensor, chosen: Tensor) -> Tensor:
         if problem.task.multilabel:
             return F.binary_cross_entropy_with_logits(logits.float(), targets[chosen])
-        return F.cross_entropy(logits, y[chosen], label_smoothing=method.label_smoothing)
+        return F.cross_entropy(logits, y[chosen], label_smoothing=label_smoothing)
 
-    return fit_labelled(problem, method.network, method.steps, method.batch, method.learning_rate, loss)
+    return fit_labelled(problem, network, steps, batch, learning_rate, loss)
 
 
 def fit_labelled(  # noqa: PLR0913 -- what a training is given, by name

@@ -34,4 +34,4 @@ class Supervised(Frozen):
     def fit(self, problem: LearningProblem) -> "NetworkStudent":
         from collegium.coordinator.students.networks import fit_supervised
 
-        return fit_supervised(self, problem)
+        return fit_supervised(problem, **self.model_dump())
