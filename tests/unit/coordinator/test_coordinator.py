@@ -349,6 +349,7 @@ def test_the_classic_bound_is_charged_where_it_is_asked_for(run: Run) -> None:
     assert unit.epsilon == unit.published.epsilon
 
 
+@pytest.mark.slow
 def test_a_mechanism_whose_charges_depend_on_answers_costs_what_was_stated(run: Run, tmp_path: Path) -> None:
     mechanism = {"name": "confident-gnmax", "parameters": {"sigma1": 6.0, "sigma2": 4.0, "threshold": 24.0}}
     record = run(mechanism=mechanism, budget__epsilon=6.0)
