@@ -89,7 +89,7 @@ def test_a_second_study_runs_on_the_same_enrolment_and_pays_into_the_same_accoun
     file = scene.folder / "consortium" / "studies" / "second" / "study.toml"
     given = file.read_text()
     file.write_text(given + OTHER_MECHANISM)
-    assert "times_per_query" not in typed(capsys, "provision", scene.path, "--check", "--study", "second")
+    assert "times_per_query" not in printed(capsys, "provision", scene.path, "--check", "--study", "second")
     record = serve(scene, "second")  # nobody enrolled or was started anew
     assert record.state == "finished" and record.labels.answered == 6
     assert spent(scene) > alone
@@ -133,7 +133,7 @@ def test_a_study_has_its_own_sections_and_none_that_all_share(scene: Scene, caps
     file.write_text(OTHER_TASK)
     config = read_consortium(scene.path, "second")
     assert config.task.classes[0] == "9" and config.budget == scene.config.budget
-    assert "pays for 12 of 12 queries" in typed(capsys, "provision", scene.path, "--check", "--study", "second")
+    assert "pays for 12 of 12 queries" in printed(capsys, "provision", scene.path, "--check", "--study", "second")
     file.write_text('\nname = "other"\n')
     with pytest.raises(ConfigurationError, match=r"line 2: all studies share name"):
         read_consortium(scene.path, "second")
