@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from types import FrameType
 
 from collegium_accounting.errors import INTERRUPTED as INTERRUPTED
@@ -30,9 +31,10 @@ def stoppable(on_stop: Callable[[], None] | None = None) -> Iterator[None]:
 
     Parameters
     ----------
-    on_stop : called at the first signal, on the main thread; by default KeyboardInterrupt is raised there.
+    on_stop : called at the first signal, in a thread of its own, as what the signal interrupts may hold a lock that
+        it needs; by default KeyboardInterrupt is raised on the main thread.
     """
-    asked = False
+    asked, stopping = False, SimpleQueue[bool]()  # a handler may put into such a queue whatever it interrupts
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal asked
@@ -42,14 +44,23 @@ def stoppable(on_stop: Callable[[], None] | None = None) -> Iterator[None]:
         asked = True
         if on_stop is None:
             raise KeyboardInterrupt
-        on_stop()
+        stopping.put(True)
+
+    def tell() -> None:
+        if stopping.get() and on_stop is not None:
+            on_stop()
 
     with handlers_kept():
         if threading.current_thread() is threading.main_thread():
+            if on_stop is not None:
+                threading.Thread(target=tell, daemon=True).start()
             for number in STOP_SIGNALS:
                 if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                     signal.signal(number, stop)
-        yield
+        try:
+            yield
+        finally:
+            stopping.put(False)
 
 
 @contextmanager

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from support.liar import AtHand, liar_over
 from support.party_requests import KEY, cast
+from support.typist import typed
 
-from collegium.cli import main
 from collegium.clock import utc_now
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
 from collegium.coordinator.membership.members import Member, Members, MembersFile
@@ -138,10 +138,7 @@ def said_to_a_sum(operator: Operator, party: Party) -> str | None:
 
 
 def shown(file: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    capsys.readouterr()
-    with pytest.raises(SystemExit):
-        main(["party", "show", str(file), "--json"])
-    return dict(json.loads(capsys.readouterr().out))
+    return dict(json.loads(typed(capsys, "party", "show", file, "--json")[1]))
 
 
 @pytest.mark.parametrize("when", ["before it enrols", "before it renews", "before a round"])
@@ -183,9 +180,7 @@ def test_a_swapped_key_is_in_no_sum_until_a_person_accepts_it(
     party = party_of(files["ash"], operator.announced())
     assert said_to_a_sum(operator, party) == "unnamed-parties"
     assert shown(files["ash"], capsys)["roster_digest"] == digest
-    with pytest.raises(SystemExit) as ended:
-        main(["party", "accept-key", str(files["ash"]), "birch", swapped])
-    assert ended.value.code == 0
+    assert typed(capsys, "party", "accept-key", files["ash"], "birch", swapped)[0] == 0
     party = party_of(files["ash"], operator.announced())
     assert said_to_a_sum(operator, party) is None, "it begins the sum, and lacks the others"
     assert shown(files["ash"], capsys)["roster_digest"] == operator.members.read().roster().digest != digest

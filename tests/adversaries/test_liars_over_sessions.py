@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.liar import Liar, liar_over
 from support.party_requests import KEY, cast
-from support.sessions import PATIENCE_S
+from support.waiting import PATIENCE_S
 
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.data import Examples, PoolStore, array_spec

@@ -12,8 +12,8 @@ import pytest
 from adversaries.conftest import Study
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from support.scripted_parties import LocalParties, ScriptedParty
+from support.typist import typed
 
-from collegium.cli import main
 from collegium.errors import BudgetExceeded, ConfigurationError, LedgerCorrupt, QuorumNotReached
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.known_ledger import KnownLedger
@@ -84,10 +84,8 @@ def test_a_head_that_a_party_kept_is_what_an_auditor_needs(study: Study) -> None
 
 def followed_by(study: Study, capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
     """The parties that signed heads of the published ledger, with their keys, as `collegium ledger verify` says."""
-    with pytest.raises(SystemExit) as end:
-        main(["ledger", "verify", str(study.ledger), "--json"])
-    out, err = capsys.readouterr()
-    assert not end.value.code, err
+    status, out, err = typed(capsys, "ledger", "verify", study.ledger, "--json")
+    assert not status, err
     return dict(json.loads(out)["followed_by"])
 
 
@@ -113,9 +111,7 @@ def test_a_ledger_that_no_party_was_shown_bears_no_partys_signature(
         published.execute("ATTACH ? AS shown", (str(study.folder / "shown"),))
         published.execute("INSERT INTO witnesses SELECT * FROM shown.witnesses")
         published.commit()
-    with pytest.raises(SystemExit):
-        main(["ledger", "verify", str(study.ledger)])
-    assert "party-0 did not sign this ledger's head" in capsys.readouterr().err
+    assert "party-0 did not sign this ledger's head" in typed(capsys, "ledger", "verify", study.ledger)[2]
 
 
 def test_a_party_that_makes_up_heads_is_left_out_and_stops_nobody(study: Study) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from adversaries.conftest import Study
-from support.typist import typing
+from support.typist import typed, typing
 
-from collegium.cli import main
 from collegium.coordinator.report.page import render
 
 PERSONS, ROWS_EACH = 12, 8
@@ -38,19 +37,17 @@ def written(folder: Path, decision: str) -> Path:
     return file
 
 
-def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str]:
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     """The exit status of a command, and what it printed."""
-    capsys.readouterr()
-    with typing(capsys), pytest.raises(SystemExit) as ended:  # `serve` changes the logging of this process
-        main([*words])
-    shown = capsys.readouterr()
-    return ended.value.code, shown.out + shown.err
+    with typing(capsys):  # `serve` changes the logging of this process
+        status, out, err = typed(capsys, *words)
+    return status, out + err
 
 
 def answers(capsys: pytest.CaptureFixture[str], folder: Path) -> Iterator[tuple[str, object, str]]:
     for decision in ("", *DECISIONS):
         file = written(folder, decision)
-        yield decision, *typed(capsys, "party", "check", str(file), "--schema", str(folder / "task.toml"))
+        yield decision, *printed(capsys, "party", "check", str(file), "--schema", str(folder / "task.toml"))
 
 
 def test_an_institution_is_asked_whose_a_row_is_before_it_serves(
@@ -59,7 +56,7 @@ def test_an_institution_is_asked_whose_a_row_is_before_it_serves(
     asked = 'whose is a row? Write below [data] in party.toml group = "COLUMN"'
     for decision, status, said in answers(capsys, tmp_path):
         assert (asked in said) == (not decision) and status == (0 if decision else 3)
-        status, said = typed(capsys, "party", "serve", str(tmp_path / "party.toml"))
+        status, said = printed(capsys, "party", "serve", str(tmp_path / "party.toml"))
         assert (asked in said) == (not decision) and status == (4 if decision else 2)  # it has no credentials here
 
 

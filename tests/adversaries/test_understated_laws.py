@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from adversaries.test_parties_that_forget import VOTED, Clinics
+from support.typist import typed
 
-from collegium.cli import main
 from collegium.coordinator import statement
 from collegium.coordinator.cli import ledger_cli
 from collegium.errors import LedgerCorrupt, QuorumNotReached
@@ -60,10 +60,8 @@ def rewritten(ledger: Path, clinics: Clinics, change: Change) -> None:
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    with pytest.raises(SystemExit) as end:
-        main(list(arguments))
-    out, err = capsys.readouterr()
-    return int(end.value.code or 0), out + err
+    status, out, err = typed(capsys, *arguments)
+    return status, out + err
 
 
 def less_noise_than_stated(block: dict[str, Any]) -> None:

@@ -81,6 +81,7 @@ families = st.lists(st.lists(record, min_size=1, max_size=3), min_size=1, max_si
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(people=alone, k=st.integers(1, 8), rate=st.sampled_from([1.0, 0.5]))
 def test_one_record_more_or_less_swaps_at_most_one_vote(people: list[Person], k: int, rate: float) -> None:
@@ -123,6 +124,7 @@ def around_the_cut(counts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return (counts * nearer[:, :, None]).sum(axis=1), counts[np.arange(len(counts)), cut]
 
 
+@pytest.mark.slow
 def test_keeping_the_whole_interval_of_the_cut_is_caught() -> None:
     def planted(counts: np.ndarray, orders: np.ndarray, k: int) -> np.ndarray:
         nearer, within = around_the_cut(counts, k)

@@ -55,6 +55,7 @@ class Altered:
         return self._noise.gumbel_argmax(counts, scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "parameters", "kind", "scale"),
     [
@@ -128,6 +129,7 @@ def test_an_attack_on_a_sound_mechanism_reaches_half_of_the_stated_epsilon_and_n
     assert 0.5 * found.epsilon_stated <= found.epsilon_lower_bound <= found.epsilon_stated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "parameters"), [("lnmax", {"gamma": 0.05}), ("gnmax", {"sigma": 40.0})])
 def test_an_attack_refutes_half_the_noise(name, parameters):
     found = attacked(name, parameters, Altered(lambda draw, shape: draw(shape) // 2))
@@ -153,6 +155,7 @@ def test_an_attack_refutes_noise_that_is_used_again_in_the_next_round():
     assert not found.follows_its_law and not found.consistent
 
 
+@pytest.mark.slow
 def test_an_attack_refutes_ties_for_the_highest_class(monkeypatch):
     """Nobody learns more from that rule, but it is not the one that is accounted for."""
     monkeypatch.setattr(labels, "winners", lambda noisy: noisy.shape[1] - 1 - noisy[:, ::-1].argmax(axis=1))

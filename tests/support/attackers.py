@@ -31,8 +31,8 @@ from collegium.protocol.replies import Description
 from support.members import code_for, fingerprint_of
 from support.ports import free_ports
 from support.processes import start_script
+from support.waiting import PATIENCE_S, comes_true
 
-PATIENCE_S = 60.0
 HONEST = ("ash", "birch")
 INSIDER = "cedar"
 """Has a good certificate and bad intentions."""
@@ -105,9 +105,7 @@ class Fortress:
             self.enrol(name)
         for name in HONEST:
             self._attend(name)
-        deadline_s = time.monotonic() + PATIENCE_S
-        while self.ask() != dict.fromkeys(HONEST, "Description"):
-            assert time.monotonic() < deadline_s, self.log.read_text()
+        assert comes_true(lambda: self.ask() == dict.fromkeys(HONEST, "Description")), self.log.read_text()
 
     def enrol(self, name: str) -> None:
         served = self.folder / "consortium"

@@ -21,9 +21,7 @@ from collegium.parties.session import Answers, PartySession
 from collegium.protocol.enrolment import new_code
 from collegium.protocol.identities import Credentials, load_authority
 from collegium.protocol.messages import Request
-
-PATIENCE_S = 240.0
-"""A slow and busy machine is given this long."""
+from support.waiting import PATIENCE_S
 
 
 @dataclass

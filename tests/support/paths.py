@@ -52,6 +52,11 @@ TASKS: Mapping[str, dict[str, Any]] = {
 }
 
 
+def brief(kind: str) -> dict[str, Any]:
+    """The usual student, whose networks learn from images in a few steps: nothing is asked, kept or paid in between."""
+    return {"student": {"method": "kernel", "options": {"steps": 4}}} if kind == "image" else {}
+
+
 @dataclass(frozen=True)
 class Files:
     """What institutions and the consortium have on their disks: ``private`` records, a public ``pool``."""

@@ -27,8 +27,8 @@ from collegium.protocol.replies import Description
 from collegium.protocol.requests import Describe
 from collegium.protocol.roster import Roster
 from collegium.protocol.v1 import collegium_pb2 as pb
+from support.waiting import PATIENCE_S
 
-PATIENCE_S = 20.0
 TASK = Task(classes=("no", "yes"), inputs=ImageInputs(height=2, width=2))
 NAMES = ("ash", "birch", "cedar")
 

@@ -6,7 +6,6 @@ import logging
 import shlex
 import socket
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -14,9 +13,17 @@ import pytest
 
 from collegium.cli import main
 from support.ports import free_ports
+from support.waiting import comes_true
 
-PATIENCE_S = 240.0
-"""A slow and busy machine is given this long."""
+
+def typed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    """Run one command of `collegium` in this process: its exit status, what it printed, and what it said of errors."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err
 
 
 class Typist:
@@ -35,12 +42,9 @@ class Typist:
 
     def type(self, command: str, *, status: int = 0, **changed: str) -> str:
         """Run a command to its end, which must have this status; what it printed, of an error its line."""
-        self._capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(self._words(command, changed))
-        out, err = self._capsys.readouterr()
-        assert ended.value.code == status, err
-        return str(out or err)
+        code, out, err = typed(self._capsys, *self._words(command, changed))
+        assert code == status, err
+        return out or err
 
     def begin(self, name: str, command: str, **changed: str) -> threading.Thread:
         """Run a command in a thread; ``ended`` then has its exit status."""
@@ -70,10 +74,9 @@ def typing(capsys: pytest.CaptureFixture[str]) -> Iterator[Typist]:
 
 def reachable(port: int) -> None:
     """Wait until something listens there."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
+
+    def answers() -> bool:
         with socket.socket() as trial:
-            if trial.connect_ex(("localhost", port)) == 0:
-                return
-        time.sleep(0.02)  # between two looks at the condition
-    raise AssertionError("the coordinator does not listen")
+            return trial.connect_ex(("localhost", port)) == 0
+
+    assert comes_true(answers), "the coordinator does not listen"

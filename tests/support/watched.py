@@ -16,8 +16,9 @@ from collegium.coordinator.settings.consortium import ConsortiumConfig, read_con
 from collegium.coordinator.settings.run_config import load_public
 from collegium.coordinator.watching.live_state import LiveState, Snapshots
 from collegium.coordinator.watching.server import StatusServer
-from support.members import PATIENCE_S, Member, code_for, fingerprint_of, join, leave
+from support.members import Member, code_for, fingerprint_of, join, leave
 from support.ports import free_ports
+from support.waiting import PATIENCE_S
 
 NAMES = ("ash", "birch", "cedar")
 

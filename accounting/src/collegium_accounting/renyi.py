@@ -64,6 +64,12 @@ class RenyiCurve:
     orders : ascending, each above 1.
     values : shape ``[orders]``, in nats, non-negative; ``inf`` where nothing finite is known.
     delta : probability with which the bound may fail altogether; added to the δ of a conversion.
+
+    Examples
+    --------
+    >>> once = RenyiCurve((2.0, 4.0), np.array([0.25, 0.5]))
+    >>> (10 * once).values
+    array([2.5, 5. ])
     """
 
     orders: tuple[float, ...]
@@ -125,6 +131,11 @@ def gaussian_curve(l2: float, sigma: float, orders: Sequence[float]) -> RenyiCur
 
     Holds for the continuous Gaussian (Mironov 2017, Proposition 7) and, when the vector is of
     integers, for the discrete one (Canonne, Kamath, Steinke 2020, Theorem 14).
+
+    Examples
+    --------
+    >>> gaussian_curve(1.0, 2.0, orders=(2.0, 4.0)).values
+    array([0.25, 0.5 ])
     """
     grid = check_orders(orders)
     _check_scale(sigma)

@@ -26,6 +26,11 @@ class Unit:
     """What one neighbour may change: ``votes`` votes under ``adjacency``.
 
     Record level: one vote. Party level with k teachers: k votes.
+
+    Examples
+    --------
+    >>> Unit(votes=10).adjacency  # ten votes that move
+    <Adjacency.REPLACE: 'replace'>
     """
 
     votes: int = 1

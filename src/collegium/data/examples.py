@@ -119,6 +119,13 @@ def task_of(public: ArrayLike, classes: Sequence[object]) -> Task:
     ------
     DataError
         If the shape or type is none of these, or no value of a column is a number.
+
+    Examples
+    --------
+    >>> import collegium as cg
+    >>> task = cg.task_of([[0.0, 20.0], [1.0, 60.0]], classes=["no", "yes"])
+    >>> [(column.low, column.high) for column in task.inputs.columns]
+    [(0.0, 1.0), (20.0, 60.0)]
     """
     inputs = np.asarray(public)
     names = tuple(text_of(name) for name in classes)
@@ -165,6 +172,14 @@ def encode(inputs: ArrayLike | pd.DataFrame, task: Task, *, unknown: str = "miss
     ------
     DataError
         If the inputs do not fit the task.
+
+    Examples
+    --------
+    >>> import collegium as cg
+    >>> task = cg.task_of([[0.0, 20.0], [1.0, 60.0]], classes=["no", "yes"])
+    >>> cg.encode([[0.5, 40.0], [0.5, float("nan")]], task)  # a value, and whether it is missing
+    array([[0.5, 0. , 0.5, 0. ],
+           [0.5, 0. , 0. , 1. ]], dtype=float32)
     """
     import pandas as pd
 

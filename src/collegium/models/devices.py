@@ -1,9 +1,11 @@
 """Where torch computes: the device, its threads and its precision. Torch is imported only when it is needed."""
 
+import ctypes
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,8 +41,8 @@ def resolve_device(name: str) -> str:
     """
     if _DEVICE.fullmatch(name) is None:
         raise ConfigurationError(f"unknown device {name[:32]!r}: use auto, cpu, cuda or cuda:0")
-    if name == "cpu":
-        return name
+    if name == "cpu" or (name == "auto" and "torch" not in sys.modules and not _has_driver()):
+        return "cpu"
     try:
         with optional_import(f"device {name}"):
             import torch
@@ -55,6 +57,17 @@ def resolve_device(name: str) -> str:
     if number >= present:
         raise ConfigurationError(f"device {name} is not there ({present} CUDA devices found): use auto or cpu")
     return name
+
+
+def _has_driver() -> bool:
+    """Whether this machine has a GPU's driver. Torch takes seconds to load, and without a driver finds no GPU."""
+    if Path("/dev/kfd").exists():  # AMD's, which torch calls CUDA too
+        return True
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def set_threads(threads: int) -> None:

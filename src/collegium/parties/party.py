@@ -102,6 +102,16 @@ class Party:
         If there are no records or no labels, or they are not what the task needs.
     ConfigurationError, StorageError
         If the device, the threads, the key or the folder cannot be used.
+
+    Examples
+    --------
+    >>> import collegium as cg
+    >>> from collegium.data import PoolStore
+    >>> from collegium.data.examples import examples_of
+    >>> task = cg.task_of([[0.0], [1.0]], classes=["low", "high"])
+    >>> records = examples_of([[0.1], [0.9]], [0, 1], task)
+    >>> cg.Party("ash", records, task, folder=None, pools=PoolStore(None), split_key=bytes(32)).name
+    'ash'
     """
 
     def __init__(  # noqa: PLR0913 -- each is a decision of the institution, and most have a default

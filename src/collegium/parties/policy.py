@@ -32,7 +32,14 @@ FEW_PARTIES = 5
 
 
 class PolicyConfig(Frozen):
-    """The institution's policy file (TOML)."""
+    """The institution's policy file (TOML).
+
+    Examples
+    --------
+    >>> import collegium as cg
+    >>> cg.PolicyConfig(minimum_noise_votes=10).sum_modes
+    ('masked', 'masked+noised')
+    """
 
     mechanisms: tuple[str, ...] = Field(default_factory=default_names)
     """Mechanisms that may be applied to the sum that holds its votes; those of other installed packages by name."""

@@ -124,7 +124,7 @@ class PartySession:
                 self._worker.close()
 
     def stop(self) -> None:
-        """End `run` soon, from any thread or signal handler."""
+        """End `run` soon, from any thread."""
         self._stopping.set()
         if (call := self._call) is not None:
             call.cancel()

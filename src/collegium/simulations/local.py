@@ -102,6 +102,14 @@ class LocalParties(InProcessParties):
         If records do not fit the task, or a party has none.
     ConfigurationError
         If a name or the device is not valid.
+
+    Examples
+    --------
+    >>> import collegium as cg
+    >>> task = cg.task_of([[0.0], [1.0]], classes=["low", "high"])
+    >>> records = [[0.1], [0.3], [0.7], [0.9]], [0, 0, 1, 1]
+    >>> cg.LocalParties(dict.fromkeys(("ash", "birch", "cedar"), records), task).names()
+    ['ash', 'birch', 'cedar']
     """
 
     def __init__(
@@ -178,6 +186,17 @@ class Coordinator:
     ------
     DataError
         If the pool does not fit the task.
+
+    Examples
+    --------
+    >>> import collegium as cg
+    >>> pool = [[number / 20] for number in range(20)]
+    >>> task = cg.task_of(pool, classes=["low", "high"])
+    >>> records = pool, [number // 10 for number in range(20)]
+    >>> parties = cg.LocalParties(dict.fromkeys(("ash", "birch", "cedar"), records), task)
+    >>> coordinator = cg.Coordinator(parties, pool, epsilon=1)
+    >>> len(coordinator.label()), coordinator.epsilon <= 1
+    (20, True)
     """
 
     def __init__(  # noqa: PLR0913 -- one call with names for a notebook

@@ -27,7 +27,8 @@ import pandas as pd
 import pytest
 import sqlalchemy
 from support.postgres import PROGRAMS, Server, server
-from support.typist import PATIENCE_S, Typist, reachable, typing
+from support.typist import Typist, reachable, typing
+from support.waiting import PATIENCE_S
 
 from collegium.clock import utc_now
 from collegium.coordinator.membership.members import RENEW_BEFORE

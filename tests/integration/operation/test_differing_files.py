@@ -14,7 +14,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from support.pages import ROOT, blocks_of, commands_of, text_of_page
-from support.typist import PATIENCE_S, Typist, reachable, typing
+from support.typist import Typist, reachable, typing
+from support.waiting import PATIENCE_S
 
 from collegium.coordinator.run.run_folder import read_run
 from collegium.errors import DataError

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from support.waiting import PATIENCE_S
 
 from collegium.cli import main
 from collegium.clock import utc_now
@@ -22,8 +23,6 @@ from collegium.protocol.certificates import Authority
 from collegium.protocol.enrolment import MAX_ASK_BYTES, AuthorityIs, answer_line, new_code
 from collegium.protocol.identities import Credentials, issue_kit
 from collegium.protocol.roster import AnnouncedLimits, AnnouncedTerms
-
-PATIENCE_S = 20.0
 
 
 class Listening(Registrar):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from support.consortium import NAMES, Scene
-from support.members import PATIENCE_S
+from support.waiting import PATIENCE_S, comes_true
 
 from collegium.clock import utc_now
 from collegium.coordinator.membership.enrolment_service import RENEW_BEFORE
@@ -148,10 +147,7 @@ def test_a_certificate_that_ends_soon_is_made_anew_and_shown_while_everybody_sta
         shown.append(shown_by(scene))
         authority, identity = load_authority(consortium / "authority"), consortium / "coordinator"
         issue_kit(authority, identity, "coordinator", "coordinator", hosts=["localhost"], days=5)
-        deadline = time.monotonic() + PATIENCE_S
-        while shown_by(scene).not_valid_after_utc - utc_now() < RENEW_BEFORE:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)  # between two looks at the condition
+        assert comes_true(lambda: shown_by(scene).not_valid_after_utc - utc_now() >= RENEW_BEFORE)
         shown.append(shown_by(scene))
         scene.join("oak")
 

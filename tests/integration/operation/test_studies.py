@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from support.consortium import NAMES, Scene
 from support.members import join
+from support.typist import typed
 
-from collegium.cli import main
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.selection.queries import study_of
@@ -50,12 +50,10 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         scene.close()
 
 
-def typed(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    out, err = capsys.readouterr()
-    assert ended.value.code == 0, err
-    return str(out)
+def printed(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    status, out, err = typed(capsys, *words)
+    assert status == 0, err
+    return out
 
 
 def serve(scene: Scene, study: str | None = None, *, first: bool = False) -> RunRecord:
@@ -84,14 +82,14 @@ def spent(scene: Scene) -> float:
 def test_a_second_study_runs_on_the_same_enrolment_and_pays_into_the_same_account(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    typed(capsys, "study", "new", scene.path, "second")
+    printed(capsys, "study", "new", scene.path, "second")
     assert "\nepsilon = 60.0\nstudy = 60\n" in (scene.folder / "consortium/studies/second/study.toml").read_text()
     assert serve(scene, first=True).labels.answered == 12
     alone = spent(scene)
     file = scene.folder / "consortium" / "studies" / "second" / "study.toml"
     given = file.read_text()
     file.write_text(given + OTHER_MECHANISM)
-    assert "times_per_query" not in typed(capsys, "provision", scene.path, "--check", "--study", "second")
+    assert "times_per_query" not in printed(capsys, "provision", scene.path, "--check", "--study", "second")
     record = serve(scene, "second")  # nobody enrolled or was started anew
     assert record.state == "finished" and record.labels.answered == 6
     assert spent(scene) > alone
@@ -99,7 +97,7 @@ def test_a_second_study_runs_on_the_same_enrolment_and_pays_into_the_same_accoun
         fresh = sum(study_of(key) == "second" for key in ledger.labels())
     assert 0 < fresh <= 6, "an input that the first study has a label for is not asked again"
     for options, labels in (((), 12), (("--study", "second"), fresh)):
-        status = json.loads(typed(capsys, "coordinator", "status", scene.path, "--json", *options))
+        status = json.loads(printed(capsys, "coordinator", "status", scene.path, "--json", *options))
         assert status["privacy"]["labels"] == labels and status["privacy"]["epsilon_spent"] == spent(scene)
     folder = scene.folder / "consortium"
     assert len(read_labels(folder / "run" / "labels.csv")) == 12
@@ -113,10 +111,8 @@ def test_a_second_study_runs_on_the_same_enrolment_and_pays_into_the_same_accoun
         (folder / "studies" / "second" / left).unlink()
     with pytest.raises(BudgetExceeded, match="is spent"):
         serve(scene, "second")
-    with pytest.raises(SystemExit):
-        main(["provision", str(scene.path), "--check", "--study", "second"])
-    assert "is spent" in capsys.readouterr().err
-    listed = typed(capsys, "study", "list", scene.path)
+    assert "is spent" in typed(capsys, "provision", scene.path, "--check", "--study", "second")[2]
+    listed = printed(capsys, "study", "list", scene.path)
     assert re.search(r"^second\s+", listed, re.MULTILINE) and f"ε = {spent(scene):.4f} spent" in listed
 
 
@@ -132,12 +128,12 @@ def test_settings_may_change_until_something_is_charged(scene: Scene) -> None:
 
 
 def test_a_study_has_its_own_sections_and_none_that_all_share(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    typed(capsys, "study", "new", scene.path, "second")
+    printed(capsys, "study", "new", scene.path, "second")
     file = scene.folder / "consortium" / "studies" / "second" / "study.toml"
     file.write_text(OTHER_TASK)
     config = read_consortium(scene.path, "second")
     assert config.task.classes[0] == "9" and config.budget == scene.config.budget
-    assert "pays for 12 of 12 queries" in typed(capsys, "provision", scene.path, "--check", "--study", "second")
+    assert "pays for 12 of 12 queries" in printed(capsys, "provision", scene.path, "--check", "--study", "second")
     file.write_text('\nname = "other"\n')
     with pytest.raises(ConfigurationError, match=r"line 2: all studies share name"):
         read_consortium(scene.path, "second")
@@ -146,6 +142,4 @@ def test_a_study_has_its_own_sections_and_none_that_all_share(scene: Scene, caps
         read_consortium(scene.path, "second")
     with pytest.raises(ConfigurationError, match="there is no study 'third'"):
         read_consortium(scene.path, "third")
-    with pytest.raises(SystemExit):
-        main(["study", "new", str(scene.path), "second"])
-    assert "is there already" in capsys.readouterr().err
+    assert "is there already" in typed(capsys, "study", "new", scene.path, "second")[2]

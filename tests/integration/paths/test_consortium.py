@@ -167,6 +167,7 @@ def test_killed_at_every_line_it_goes_on_and_a_second_study_has_labels_of_its_ow
         scene.served("--study", "second")
     again = read_run(tmp_path / "consortium" / "studies" / "second")
     assert again.state == "finished" and again.labels.answered == POOL and again.labels.stopped is None
+    assert again.evaluation.measures is not None, again.evaluation
     assert spent.epsilon < paid(scene.run.parent).epsilon <= 2 * EPSILON
     released = [file.read_bytes() for file in (tmp_path / "consortium").rglob("released-*")]
     assert len({*released}) == len(released) == 2 * (SUMS["table"] + 1), "each study has sums and noise of its own"

@@ -13,12 +13,12 @@ from support.attackers import (
     HEADERS,
     HONEST,
     INSIDER,
-    PATIENCE_S,
     PREFACE,
     SETTINGS,
     Fortress,
     frame,
 )
+from support.waiting import PATIENCE_S
 
 from collegium import limits
 from collegium.protocol.channels import ATTEND, channel_credentials, channel_options

@@ -12,7 +12,6 @@ from support.attackers import (
     HEADERS,
     HONEST,
     INSIDER,
-    PATIENCE_S,
     PING,
     PREFACE,
     RST_STREAM,
@@ -24,6 +23,7 @@ from support.attackers import (
     is_closed,
     send_until_cut,
 )
+from support.waiting import PATIENCE_S
 
 from collegium.protocol.channels import ATTEND, HANDSHAKE_TIMEOUT_S, channel_credentials, channel_options
 from collegium.protocol.enrolment import EXCHANGE_S

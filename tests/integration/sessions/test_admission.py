@@ -15,7 +15,6 @@ from threading import Thread
 
 import pytest
 from support.sessions import (
-    PATIENCE_S,
     BackgroundQuestion,
     Echo,
     Hub,
@@ -26,6 +25,7 @@ from support.sessions import (
     Serve,
     fake_coordinator,
 )
+from support.waiting import PATIENCE_S
 
 from collegium import limits
 from collegium.clock import utc_now

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from support.processes import COMMAND_S, command, read_until, start_collegium
-from support.sessions import PATIENCE_S, Hub, Kits, Listen, fake_coordinator
+from support.sessions import Hub, Kits, Listen, fake_coordinator
+from support.waiting import PATIENCE_S
 
 from collegium import limits
 from collegium.data import default_task

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from support.sessions import (
     NAMES,
-    PATIENCE_S,
     TASK,
     BackgroundQuestion,
     Cable,
@@ -19,6 +18,7 @@ from support.sessions import (
     RawParty,
     Serve,
 )
+from support.waiting import PATIENCE_S
 
 from collegium.coordinator.rounds.readiness import send_pool
 from collegium.coordinator.service.sessions import SessionLimits
@@ -110,9 +110,13 @@ def test_a_stalled_party_is_not_waited_for_beyond_the_deadline(kits: Kits, hub: 
     serve(kits.parties["ash"], hub.address)
     serve(kits.parties["birch"], hub.address, stalled)
     hub.parties.wait_for(2, timeout_s=PATIENCE_S)
-    replies = hub.parties.ask(dict.fromkeys(("ash", "birch"), Describe()), timeout_s=0.5)
-    assert replies["ash"] == described("ash")
-    assert isinstance(replies["birch"], Failure) and replies["birch"].code == "deadline"
+    for deadline_s in (0.5, 5.0, 50.0):  # a machine that is busy is given longer
+        replies = hub.parties.ask(dict.fromkeys(("ash", "birch"), Describe()), timeout_s=deadline_s)
+        assert isinstance(replies["birch"], Failure) and replies["birch"].code == "deadline"
+        if replies["ash"] == described("ash"):
+            break
+    else:
+        raise AssertionError(replies["ash"])
     release.set()
     assert hub.parties.ask({"birch": Describe()}, timeout_s=PATIENCE_S) == {"birch": described("birch")}
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from support.typist import typed
 
-from collegium.cli import main
 from collegium.coordinator.settings.consortium import ConsortiumConfig, read_consortium
 from collegium.coordinator.settings.run_config import load_public
 
@@ -42,15 +42,13 @@ def table() -> pd.DataFrame:
     )
 
 
-def typed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["init", *map(str, arguments)])
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, "".join(capsys.readouterr())
+def begun(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    status, out, err = typed(capsys, "init", *arguments)
+    return status, out + err
 
 
 def written(capsys: pytest.CaptureFixture[str], *arguments: object) -> ConsortiumConfig:
-    status, said = typed(capsys, *arguments)
+    status, said = begun(capsys, *arguments)
     assert status == 0, said
     return read_consortium(Path("consortium.toml"))
 
@@ -82,7 +80,7 @@ def test_what_is_no_input_is_left_out_with_the_reason_and_taken_in_on_request(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     table().to_csv("pool.csv", index=False)
-    status, said = typed(capsys, "pool.csv", "-o", "one.toml")
+    status, said = begun(capsys, "pool.csv", "-o", "one.toml")
     assert status == 0 and "fill in the classes" in said
     for words in (
         "patient: a whole number of its own in every row",
@@ -101,9 +99,9 @@ def test_what_is_no_input_is_left_out_with_the_reason_and_taken_in_on_request(
 
 def test_a_column_that_may_be_the_class_is_pointed_at(capsys: pytest.CaptureFixture[str]) -> None:
     table().to_csv("pool.csv", index=False)
-    _, said = typed(capsys, "pool.csv", "--classes", "Nord,Süd")
+    _, said = begun(capsys, "pool.csv", "--classes", "Nord,Süd")
     assert "look at ward: its values are the classes; if it is the class, write --label ward" in said
-    _, said = typed(capsys, "pool.csv", "--classes", "Nord,Süd", "--label", "ward", "-o", "other.toml")
+    _, said = begun(capsys, "pool.csv", "--classes", "Nord,Süd", "--label", "ward", "-o", "other.toml")
     assert "look at" not in said and '"ward"' not in Path("other.toml").read_text()
 
 
@@ -189,6 +187,6 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     table().to_csv("pool.csv", index=False)
     np.savez("other.npz", embeddings=np.zeros((3, 4)))
     (folder / "pool.xlsx").write_bytes(b"PK")
-    status, said = typed(capsys, *arguments)
+    status, said = begun(capsys, *arguments)
     assert status != 0 and words in said and len(said.splitlines()) == 1, said
     assert not (folder / "consortium.toml").exists()

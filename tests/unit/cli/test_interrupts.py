@@ -10,11 +10,10 @@ from collections.abc import Collection
 
 import pytest
 from support.processes import read_until, start
+from support.waiting import PATIENCE_S
 
 from collegium.errors import StorageError
 from collegium.interrupts import stoppable
-
-PATIENCE_S = 60.0
 
 WAITING = """
 import sys, threading
@@ -80,6 +79,31 @@ def test_a_command_that_asked_to_be_told_is_told() -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (0, "told\n", "")
+
+
+HOLDING = """
+import os, signal, threading
+from collegium.interrupts import stoppable
+
+told, lock = threading.Event(), threading.Lock()
+
+def tell():
+    with lock:
+        told.set()
+
+with stoppable(tell):
+    print("begun", flush=True)
+    with lock:
+        os.kill(os.getpid(), signal.SIGTERM)
+    told.wait()
+print("told", flush=True)
+"""
+
+
+def test_a_command_is_told_although_the_signal_comes_while_it_holds_a_lock() -> None:
+    """Told on the main thread, it waited for itself: a party that had just begun to wait could not be stopped."""
+    out, err = begun(HOLDING).communicate(timeout=PATIENCE_S)
+    assert (out, err) == ("told\n", "")
 
 
 def test_under_nohup_a_closed_terminal_stops_nothing() -> None:

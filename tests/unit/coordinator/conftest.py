@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.coordinators import coordinator_for
-from support.scripted_parties import LocalParties, ScriptedParty, images, truth_of
+from support.scripted_parties import LocalParties, ScriptedParty, images
+from support.stand_in import StandIn
 
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
@@ -57,41 +57,11 @@ def config() -> Callable[..., RunConfig]:
     return build
 
 
-@dataclass
-class StandInStudent:
-    """Predicts by the brightest of the first pixels; its file says what it was fitted from."""
-
-    labels: int
-
-    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        return truth_of(x)
-
-    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        return np.eye(4)[truth_of(x)]
-
-    def save(self, path: Path) -> None:
-        path.write_text(str(self.labels))
-
-
 @pytest.fixture
-def student_fits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NDArray[np.int64]]]:
+def student_fits() -> list[NDArray[np.int64]]:
     """The labels that each student was fitted on; students themselves are tested elsewhere."""
-    from collegium.coordinator import students
-
-    fits: list[NDArray[np.int64]] = []
-
-    def fit(
-        method: str, pool: NDArray[Any], indices: NDArray[np.int64], labels: NDArray[np.int64], task: Any, **_: Any
-    ) -> StandInStudent:
-        fits.append(labels)
-        return StandInStudent(len(labels))
-
-    monkeypatch.setattr(students, "fit_student", fit)
-    for reader in ("open_run", "student_trainer"):
-        monkeypatch.setattr(
-            f"collegium.coordinator.run.{reader}.read_student", lambda path, **_: StandInStudent(int(path.read_text()))
-        )
-    yield fits
+    StandIn.fits.clear()
+    return StandIn.fits
 
 
 @pytest.fixture

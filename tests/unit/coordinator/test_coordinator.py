@@ -139,7 +139,7 @@ STEPS = ["describe", "hold_pool", "fit", "votes", "labels", "student", "baseline
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_that_died_at_any_step_resumes_with_the_same_labels_and_pays_once(
-    step: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, run: Run, tmp_path: Path
 ) -> None:
     run("whole")
     die = [True]
@@ -153,11 +153,6 @@ def test_a_run_that_died_at_any_step_resumes_with_the_same_labels_and_pays_once(
         progress(Progress("baseline", 0, 1))
         return BaselineRecord(method="supervised", records=100, accuracy=0.9)
 
-    if step == "student":
-        from collegium.coordinator import students
-
-        honest = students.fit_student
-        monkeypatch.setattr(students, "fit_student", lambda *a, progress, **k: (progress(1, 2), honest(*a, **k))[1])
     options = {"on_progress": progress, "baseline": baseline}
     with pytest.raises(Crash):
         run("broken", options)
@@ -354,6 +349,7 @@ def test_the_classic_bound_is_charged_where_it_is_asked_for(run: Run) -> None:
     assert unit.epsilon == unit.published.epsilon
 
 
+@pytest.mark.slow
 def test_a_mechanism_whose_charges_depend_on_answers_costs_what_was_stated(run: Run, tmp_path: Path) -> None:
     mechanism = {"name": "confident-gnmax", "parameters": {"sigma1": 6.0, "sigma2": 4.0, "threshold": 24.0}}
     record = run(mechanism=mechanism, budget__epsilon=6.0)

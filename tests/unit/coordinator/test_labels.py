@@ -148,6 +148,7 @@ def test_each_stage_is_charged_for_the_queries_that_reach_it(ledger_at: Open) ->
     assert ledger.epsilon() == stated(ledger) > 0.0
 
 
+@pytest.mark.slow
 def test_rounds_that_a_study_of_two_classes_left_are_not_charged_by_its_law(ledger_at: Open) -> None:
     """The same mechanism costs more with three classes; blocks of the same names are in force with room left."""
     ledger, noise, gnmax = ledger_at(), CoordinatorNoise(1), create("gnmax", sigma=4.0)
@@ -238,6 +239,7 @@ def test_an_unspent_charge_is_good_for_a_release_of_its_own_law_alone(ledger_at:
     assert ledger.unspent(["mine"], cheap) is None
 
 
+@pytest.mark.slow
 def test_studies_between_the_starts_of_a_run_raise_none_of_its_numbers(tmp_path: Path) -> None:
     mechanism = create("confident-gnmax", sigma1=30.0, sigma2=20.0, threshold=10.0)
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from support.scripted_parties import LocalParties
+from support.typist import typed
 
-from collegium import cli
 from collegium.coordinator.report.page import render, templates, ticks
 from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import read_run
@@ -150,17 +150,13 @@ def test_the_command_renders_from_run_json_alone(run: Run, tmp_path: Path, capsy
     for path in folder.iterdir():
         if path.name != "run.json" and path.is_file():
             path.unlink()
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["report", str(folder)])
-    assert ended.value.code == 0
+    assert typed(capsys, "report", folder)[0] == 0
     assert (folder / "report.html").read_text() == first
 
 
 def test_the_command_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["report", str(tmp_path / "nowhere")])
-    assert ended.value.code == 9
-    message = capsys.readouterr().err
+    status, _, message = typed(capsys, "report", tmp_path / "nowhere")
+    assert status == 9
     assert "name the folder of a run" in message and message.count("\n") == 1
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.coordinators import coordinator_for
 from support.scripted_parties import LocalParties, ScriptedParty
+from support.typist import typed
 
-from collegium import cli
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, default_task, load
@@ -28,13 +28,7 @@ Invoke = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def invoke(capsys: pytest.CaptureFixture[str]) -> Invoke:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(arguments)
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
+    return lambda *arguments: typed(capsys, *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -119,6 +119,7 @@ def right_at(measured: Measured, name: str) -> float:
     return float((measured.student.predict(x) == np.array(TASK.classes)[y]).mean())
 
 
+@pytest.mark.slow
 def test_the_figures_are_those_of_all_records_but_for_the_stated_errors(measured: Measured) -> None:
     """Six standard errors: once in 500 million, of noise alone far less."""
     found = measured.coordinator.evaluation

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from support.typist import typed
 
-from collegium.cli import main
 from collegium.coordinator.cli import ledger_cli
 from collegium.privacy.ledger.chain import Head
 from collegium.privacy.ledger.entry import Block
@@ -46,10 +46,7 @@ def head(open_ledger: OpenLedger) -> Head:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as end:
-        main(["ledger", *arguments])
-    out, err = capsys.readouterr()
-    return int(end.value.code or 0), out, err
+    return typed(capsys, "ledger", *arguments)
 
 
 def test_show_lists_charges_and_releases(path: Path, head: Head, capsys: pytest.CaptureFixture[str]) -> None:

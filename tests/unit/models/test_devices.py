@@ -83,3 +83,12 @@ def test_a_party_with_forests_never_loads_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_auto_loads_torch_only_where_there_is_a_driver() -> None:
+    """Torch takes seconds to load. Where a driver is there, torch says whether it finds a GPU."""
+    program = (
+        "import sys; from collegium.models import devices; devices.resolve_device('auto');"
+        "sys.exit(('torch' in sys.modules) != devices._has_driver())"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import typist
 
-from collegium.cli import main
 from collegium.clock import utc_now
 from collegium.coordinator.membership.enrolment_service import Registrar
 from collegium.coordinator.membership.members import MembersFile
@@ -52,15 +52,7 @@ def typed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     (tmp_path / "consortium.toml").write_text(CONFIG)
     np.savez(tmp_path / "pool.npz", x=np.zeros((9, 2, 2), dtype=np.uint8))
     (tmp_path / "passphrase").write_text("correct horse\n")
-
-    def run(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(words))
-        out, err = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, out, err
-
-    return run
+    return lambda *words: typist.typed(capsys, *words)
 
 
 def provision(typed: Typed, *options: str) -> dict[str, Any]:

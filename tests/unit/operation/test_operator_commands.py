@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.typist import typed
 
-from collegium.cli import main
 from collegium.coordinator.settings.consortium import read_consortium
 from collegium.errors import ConfigurationError
 from collegium.parties.policy import PolicyConfig
@@ -38,14 +38,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.savez(tmp_path / "pool.npz", x=np.arange(80, dtype=np.uint8).reshape(20, 2, 2))
     np.savez(tmp_path / "labelled.npz", x=np.zeros((4, 2, 2), dtype=np.uint8), y=["no"] * 4)
     return path
-
-
-def typed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, out, err
 
 
 def provision(capsys: pytest.CaptureFixture[str], config: Path, *options: str) -> dict[str, Any]:

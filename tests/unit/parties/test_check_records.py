@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from support.typist import typed
 
-from collegium.cli import main
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import Task
 from collegium.parties.checking import check_records
@@ -143,10 +143,8 @@ def test_the_command_opens_no_socket_and_writes_no_file(
     before = sorted(tmp_path.rglob("*"))
     asked = ["party", "check", "--schema", "schema.toml", "--data", "records.csv"]
     for options, status in ((["--label", "diagnosis"], 0), ([], 3)):
-        with pytest.raises(SystemExit) as ended:
-            main([*asked, *options])
-        out, err = capsys.readouterr()
-        assert ended.value.code == status and not err and "Nothing was sent" in out
+        code, out, err = typed(capsys, *asked, *options)
+        assert code == status and not err and "Nothing was sent" in out
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -170,10 +168,8 @@ def test_a_mistake_is_one_line(
     (tmp_path / "schema.toml").write_text(SCHEMA)
     (tmp_path / "other.toml").write_text('name = "trial"\n')
     (tmp_path / "records.csv").write_text(GOOD)
-    with pytest.raises(SystemExit) as ended:
-        main(["party", "check", *arguments])
-    out, err = capsys.readouterr()
-    assert ended.value.code != 0 and words in err and len(err.splitlines()) == 1 and not out
+    status, out, err = typed(capsys, "party", "check", *arguments)
+    assert status != 0 and words in err and len(err.splitlines()) == 1 and not out
 
 
 def test_a_class_that_is_spelled_like_a_missing_value_is_a_spelling_all_the_same(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def test_every_built_in_kind_is_tried_here() -> None:
     assert QUICK.keys() == BUILT_IN.keys() | OF_THE_PAPERS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "at_least"),
     [

@@ -207,6 +207,7 @@ simple = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.float
 anything = st.recursive(simple, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(kind=st.sampled_from(sorted(QUESTIONS)), value=anything, data=st.data())
 def test_a_question_with_anything_in_one_place_is_refused_or_is_one(kind: str, value: Any, data: st.DataObject) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from support.paths import POOL, SEED, case, config_of, write_files
+from support.typist import typed
 
 import collegium as cg
-from collegium.cli import main
 from collegium.coordinator.run.run_record import NOT_PRIVATE, RunRecord
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.errors import ConfigurationError
@@ -65,9 +65,8 @@ def test_a_real_party_takes_noise_from_a_seed_only_where_its_policy_allows_that(
     file, policy = write_party_config(run, member, 1), member.folder / "policy.toml"
     assert f"noise_seed = {SEED}" in file.read_text() and "seeded_noise = true" in policy.read_text()
     policy.write_text(policy.read_text().replace("seeded_noise = true\n", ""))
-    with pytest.raises(SystemExit) as ended:
-        main(["party", "serve", str(file)])
-    assert ended.value.code == 2 and "seeded_noise = true" in capsys.readouterr().err
+    status, _, err = typed(capsys, "party", "serve", file)
+    assert status == 2 and "seeded_noise = true" in err
 
 
 def test_in_a_run_without_a_seed_no_file_of_a_party_names_one(tmp_path: Path) -> None:

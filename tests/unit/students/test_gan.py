@@ -13,7 +13,7 @@ from collegium_reproduction.students.generators import new_generator
 from torch import Tensor, nn
 
 from collegium.coordinator.students import LearningProblem, fit_student
-from collegium.data import DataSource, Examples, default_task, load
+from collegium.data import Examples, default_task
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import ConfigurationError, TrainingDiverged
 from collegium.models.networks import build_network, network_inputs
@@ -25,8 +25,8 @@ SMALL = {"steps": 10, "network": "mlp", "batch": 20, "labelled_batch": 20}
 
 
 @pytest.fixture(scope="module")
-def digits() -> Examples:
-    return load(DataSource(source="digits", split="all", shuffle_seed=0, stop=200), TASK, data_root=None)
+def digits(digits: Examples) -> Examples:
+    return digits.take(np.arange(200))
 
 
 def fit(digits: Examples, **options: Any) -> None:

@@ -26,11 +26,6 @@ SMALL = {"filters": 16, "dimensions": 32}
 
 
 @pytest.fixture(scope="module")
-def digits() -> Examples:
-    return load(DataSource(source="digits", split="all", shuffle_seed=0, stop=500), TASK, data_root=None)
-
-
-@pytest.fixture(scope="module")
 def network(digits: Examples) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)

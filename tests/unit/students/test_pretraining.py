@@ -10,7 +10,7 @@ import torch
 
 from collegium.coordinator.students import LearningProblem, fit_student, pretraining
 from collegium.coordinator.students.pretraining import Pretraining, contrast_loss, pretrained
-from collegium.data import DataSource, Examples, default_task, load
+from collegium.data import Examples, default_task
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError, StorageError
 
@@ -20,8 +20,8 @@ NONE = np.empty(0, dtype=np.int64)
 
 
 @pytest.fixture(scope="module")
-def digits() -> Examples:
-    return load(DataSource(source="digits", split="all", shuffle_seed=0, stop=300), TASK, data_root=None)
+def digits(digits: Examples) -> Examples:
+    return digits.take(np.arange(300))
 
 
 def problem(

@@ -31,11 +31,6 @@ FEW: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def digits() -> Examples:
-    return load(DataSource(source="digits", split="all", shuffle_seed=0, stop=500), TASK, data_root=None)
-
-
-@pytest.fixture(scope="module")
 def table() -> tuple[Task, Examples]:
     task = default_task("breast-cancer")
     return task, load(DataSource(source="breast-cancer", split="all", shuffle_seed=0), task, data_root=None)

@@ -6,6 +6,7 @@ import queue
 import threading
 
 import pytest
+from support.waiting import PATIENCE_S
 
 from collegium.parties import session
 from collegium.parties.session import Worker
@@ -14,8 +15,6 @@ from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Description, Failure
 from collegium.protocol.requests import Describe
 from collegium.protocol.v1 import collegium_pb2 as pb
-
-PATIENCE_S = 20.0
 
 
 def test_waiting_doubles_to_a_limit_with_jitter() -> None:

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from support.snapshots import snapshot
+from support.waiting import PATIENCE_S
 
 from collegium.coordinator.watching import status_file
 from collegium.coordinator.watching.status_file import kept_current
 from collegium.errors import LedgerCorrupt
-
-PATIENCE_S = 20.0
 
 
 class Shown:

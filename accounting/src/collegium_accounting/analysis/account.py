@@ -46,6 +46,13 @@ class PrivacyReport:
         What a reader should know of these figures.
     other : dict
         Further figures of the mechanism, by the names that they have in JSON.
+
+    Examples
+    --------
+    >>> from collegium_accounting import GNMax, account
+    >>> report = account(GNMax(sigma=40), queries=286, bound="classic")
+    >>> f"{report.queries} queries, ε = {report.epsilon:.2f} at δ = {report.delta:g}"
+    '286 queries, ε = 2.64 at δ = 1e-05'
     """
 
     mechanism: Mechanism
@@ -169,6 +176,12 @@ def account(  # noqa: PLR0913 -- one call with names for a notebook; each is an 
     ----------
     Papernot et al. 2017 and 2018 for the mechanisms; Canonne, Kamath and Steinke 2020, Proposition 12, for the
     conversion of Rényi divergences; docs/research/exact-accountant.md for the bound of the argmax.
+
+    Examples
+    --------
+    >>> from collegium_accounting import GNMax, account
+    >>> round(account(GNMax(sigma=40), queries=286, bound="classic").epsilon, 3)
+    2.644
     """
     if (queries is None) == (votes is None):
         raise ConfigurationError("say what to account for: either queries=N or votes=[queries, classes]")

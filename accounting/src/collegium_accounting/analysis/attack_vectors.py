@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from collegium_accounting.mechanisms.base import Mechanism, Noise
 from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
@@ -45,6 +44,8 @@ class VectorAttack:
         return self._rate(0)
 
     def _rate(self, mean: int) -> float:
+        from scipy.special import ndtr  # takes half a second to load
+
         return float(ndtr((mean - self.threshold + 0.5) / (self.sigma * math.sqrt(self.rounds))))
 
     def play(self, noise: Noise, runs: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

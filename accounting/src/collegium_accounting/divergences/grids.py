@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.special import log_ndtr
+from numpy.typing import ArrayLike
 
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.renyi import FloatArray
@@ -65,13 +65,13 @@ class ThresholdTestLaw:
         """log Pr[pass] per largest count."""
         if self.discrete:
             return _discrete_gaussian_log_sf(np.ceil(self.threshold - top), self.sigma1)
-        return np.asarray(log_ndtr((top - self.threshold) / self.sigma1), dtype=np.float64)
+        return log_normal_cdf((top - self.threshold) / self.sigma1)
 
     def log_fail(self, top: IntArray) -> FloatArray:
         """log Pr[abstain] per largest count."""
         if self.discrete:
             return _discrete_gaussian_log_sf(1.0 - np.ceil(self.threshold - top), self.sigma1)
-        return np.asarray(log_ndtr((self.threshold - top) / self.sigma1), dtype=np.float64)
+        return log_normal_cdf((self.threshold - top) / self.sigma1)
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,13 @@ def tables(noise: NoiseLaw, largest: int, classes: int) -> Tables:
     raise ConfigurationError(f"no quadrature is needed for {noise.kind} noise")
 
 
+def log_normal_cdf(x: ArrayLike) -> FloatArray:
+    """log Pr[N(0, 1) ≤ x] for each entry."""
+    from scipy.special import log_ndtr  # takes half a second to load, and most commands need none of it
+
+    return np.asarray(log_ndtr(x), dtype=np.float64)
+
+
 def _gaussian_step(sigma: float, classes: int) -> float:
     return sigma / (1.4 * math.sqrt(max(classes, 4)))
 
@@ -116,7 +123,7 @@ def _gaussian(sigma: float, counts: FloatArray, classes: int) -> Tables:
     step = _gaussian_step(sigma, classes)
     z = (np.arange(low, high + step, step) - counts) / sigma
     density = -0.5 * z * z + math.log(step / (sigma * math.sqrt(2.0 * math.pi)))
-    upto = log_ndtr(z)
+    upto = log_normal_cdf(z)
     return Tables(density, upto, upto)
 
 

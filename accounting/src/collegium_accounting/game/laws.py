@@ -73,6 +73,7 @@ class RenyiLaw:
 Law = RoundLaw | VectorLaw | RenyiLaw
 
 
+@lru_cache(maxsize=1024)
 def discrete_vector(l2: float, sigma: float, entries: int, closeness: float = 0.0) -> Law:
     """A vector of integers with discrete Gaussian noise.
 

@@ -26,6 +26,12 @@ class ConfidentGNMax(VoteMechanism):
 
     Every query pays for the threshold; those that pass pay for the release as well. The noises of the
     two stages are independent.
+
+    Examples
+    --------
+    >>> mechanism = ConfidentGNMax(sigma1=2, sigma2=2, threshold=150)
+    >>> mechanism.release([[180, 40, 30], [90, 85, 75]])  # −1 where the teachers do not agree enough
+    array([ 0, -1])
     """
 
     name: ClassVar[str] = "confident-gnmax"

@@ -25,6 +25,11 @@ class Exponential(VoteMechanism):
     As private as LNMax at the same γ, (2γ, 0)-DP when one vote moves, with less noise; its privacy loss
     has the bounded range 2γ, so it costs about a quarter of Theorem 2. Ties do not happen: the classes
     are drawn from their exact probabilities.
+
+    Examples
+    --------
+    >>> Exponential(gamma=1).release([[180, 40, 30], [20, 10, 220]])  # a row for each query
+    array([0, 2])
     """
 
     name: ClassVar[str] = "exponential"

@@ -20,7 +20,13 @@ from collegium_accounting.units import IntArray, Unit
 @register
 @dataclass(frozen=True)
 class GNMax(VoteMechanism):
-    """Argmax of the counts + N(0, σ²)."""
+    """Argmax of the counts + N(0, σ²).
+
+    Examples
+    --------
+    >>> GNMax(sigma=2).release([[180, 40, 30], [20, 10, 220]])  # a row for each query
+    array([0, 2])
+    """
 
     name: ClassVar[str] = "gnmax"
     source: ClassVar[str] = "Papernot et al., ICLR 2018, Proposition 8; the exact accountant, docs/privacy.md"

@@ -24,6 +24,11 @@ class LNMax(VoteMechanism):
     """Argmax of the counts + Laplace noise of scale 1/γ votes.
 
     A *small* γ is strong privacy: one label is (2γ, 0)-DP when one vote moves.
+
+    Examples
+    --------
+    >>> LNMax(gamma=1).release([[180, 40, 30], [20, 10, 220]])  # a row for each query
+    array([0, 2])
     """
 
     name: ClassVar[str] = "lnmax"

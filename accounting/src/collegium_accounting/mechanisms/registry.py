@@ -69,7 +69,13 @@ def default_names() -> tuple[str, ...]:
 
 
 def create(name: str, /, **parameters: Value | None) -> Mechanism:
-    """The mechanism ``name`` with these parameters; raises ConfigurationError for a wrong, unknown or missing one."""
+    """The mechanism ``name`` with these parameters; raises ConfigurationError for a wrong, unknown or missing one.
+
+    Examples
+    --------
+    >>> create("gnmax", sigma=40)
+    GNMax(sigma=40.0)
+    """
     cls = mechanism_named(name)
     check_names(name, cls, parameters)
     return cls(**parameters)

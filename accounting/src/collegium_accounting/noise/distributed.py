@@ -44,6 +44,7 @@ whole histogram is released, so not 1), in addition to the sum that is noised fo
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -59,6 +60,7 @@ SMALLEST_SIGMA_SHARE = 0.5
 """Below this the sum of discrete Gaussians is visibly not one; fewer, larger shares are needed."""
 
 
+@lru_cache(maxsize=1024)
 def closeness_to_one_gaussian(sigma_share: float, honest_survivors: int) -> float:
     """T: the largest |log ratio| of the mass of the summed shares to that of N_ℤ(0, h·σ_s²).
 

@@ -1,6 +1,7 @@
 """What a configuration says of its counts of records: their mechanism, its noise, and what they leave for labels."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,14 +24,19 @@ def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cell
     plain = create("record-counts", sigma=settings.sigma or 1.0, parts=parts, cells=cells)
     if settings.sigma is not None:
         return plain
-    most, delta = settings.share * config.budget.own, config.budget.delta
+    largest_mu = _largest_mu(settings.share * config.budget.own, config.budget.delta)
+    return create(plain.name, **plain.parameters() | {"sigma": (1.0 + 1e-9) * _mu(plain, config) / largest_mu})
+
+
+@lru_cache
+def _largest_mu(epsilon: float, delta: float) -> float:
+    """The μ of the Gaussian mechanism that just stays within (ε, δ); a run's start asks for it nine times."""
     low, high = -25.0, 10.0
     while high - low > 1e-12:  # of log μ
         middle = (low + high) / 2.0
-        fits = float(gaussian_profile(np.array([-most]), float(exp(middle)))[0]) <= delta
+        fits = float(gaussian_profile(np.array([-epsilon]), float(exp(middle)))[0]) <= delta
         low, high = (middle, high) if fits else (low, middle)
-    largest_mu = float(exp(low))
-    return create(plain.name, **plain.parameters() | {"sigma": (1.0 + 1e-9) * _mu(plain, config) / largest_mu})
+    return float(exp(low))
 
 
 def configured_counts(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechanism]]:

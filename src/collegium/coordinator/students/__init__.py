@@ -75,7 +75,7 @@ BUILT_IN = {
     "consistency": "collegium.coordinator.students.consistency",
     "kernel": "collegium.coordinator.students.without_torch",
     "random-forest": "collegium.coordinator.students.without_torch",
-    "supervised": "collegium.coordinator.students.networks",
+    "supervised": "collegium.coordinator.students.supervised",
 }
 """The module of each method of this package, imported when the method is first looked for."""
 

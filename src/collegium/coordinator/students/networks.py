@@ -1,18 +1,16 @@
-"""Students that are networks: what their methods share, and the plain one, which learns the issued labels alone."""
+"""Students that are networks: what their methods share, and how the plain one learns the issued labels alone."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor, nn
 
-from collegium.coordinator.students import LearningProblem, register
+from collegium.coordinator.students import LearningProblem
 from collegium.data.several_labels import held_in
 from collegium.models.augmentation import STRONG, TEACHER, WEAK, Strength, augment, mirrored
 from collegium.models.devices import mixed_precision
@@ -20,7 +18,6 @@ from collegium.models.networks import FittedNetwork, build_network, network_inpu
 from collegium.models.quantising import quantised
 from collegium.models.training import Learner, train
 from collegium.models.whole_networks import WholeNetwork
-from collegium.settings import Frozen
 
 _AT_ONCE = 500
 _BATCH = 128
@@ -56,35 +53,22 @@ def student_network(name: str, problem: LearningProblem) -> str:
     return "student-cnn" if problem.task.inputs.kind == "image" else "mlp"
 
 
-@register
-class Supervised(Frozen):
-    """Cross-entropy on the labels; AdamW with one cycle of the learning rate (Smith and Topin 2018).
+def fit_supervised(
+    problem: LearningProblem, network: str, steps: int, batch: int, learning_rate: float, label_smoothing: float
+) -> FittedNetwork:
+    """The student of the plain method, whose settings the others are."""
+    if problem.task.multilabel:
+        held = held_in(problem.labels, len(problem.task.classes)) * (1.0 - label_smoothing)
+        targets = torch.as_tensor(held + label_smoothing / 2.0, dtype=torch.float32, device=problem.device)
+    else:
+        y = torch.as_tensor(problem.labels, device=problem.device)
 
-    Where an input holds several classes: one yes or no for each.
-    """
-
-    name: ClassVar[str] = "supervised"
-    multilabel: ClassVar[bool] = True
-
-    network: str = "default"
-    steps: int = Field(default=600, gt=0)
-    batch: int = Field(default=64, gt=0)
-    learning_rate: float = Field(default=4e-3, gt=0)
-    label_smoothing: float = Field(default=0.1, ge=0, lt=1)
-
-    def fit(self, problem: LearningProblem) -> FittedNetwork:
+    def loss(logits: Tensor, chosen: Tensor) -> Tensor:
         if problem.task.multilabel:
-            held = held_in(problem.labels, len(problem.task.classes)) * (1.0 - self.label_smoothing)
-            targets = torch.as_tensor(held + self.label_smoothing / 2.0, dtype=torch.float32, device=problem.device)
-        else:
-            y = torch.as_tensor(problem.labels, device=problem.device)
+            return F.binary_cross_entropy_with_logits(logits.float(), targets[chosen])
+        return F.cross_entropy(logits, y[chosen], label_smoothing=label_smoothing)
 
-        def loss(logits: Tensor, chosen: Tensor) -> Tensor:
-            if problem.task.multilabel:
-                return F.binary_cross_entropy_with_logits(logits.float(), targets[chosen])
-            return F.cross_entropy(logits, y[chosen], label_smoothing=self.label_smoothing)
-
-        return fit_labelled(problem, self.network, self.steps, self.batch, self.learning_rate, loss)
+    return fit_labelled(problem, network, steps, batch, learning_rate, loss)
 
 
 def fit_labelled(  # noqa: PLR0913 -- what a training is given, by name

@@ -155,6 +155,14 @@ def load_student(path: str | Path, *, device: str = "auto") -> PublishedStudent:
         If the arrays do not fit the task.
     MissingExtra
         If the student is a network and torch is not installed.
+
+    Examples
+    --------
+    >>> import collegium as cg
+    >>> cg.load_student("absent.safetensors")
+    Traceback (most recent call last):
+        ...
+    collegium_accounting.errors.StorageError: no student at absent.safetensors; give the path of a student.safetensors
     """
     if not Path(path).is_file():
         raise StorageError(f"no student at {path}; give the path of a student.safetensors")

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from scipy.special import expit, log_ndtr, ndtr
 
 from collegium.errors import LedgerCorrupt
 
@@ -191,9 +190,12 @@ def _forced(law: dict[str, Any], n: int, delta: float) -> float:
     if law["kind"] == "renyi":  # nothing more is known of it
         return _by_renyi([(law, n)], delta)
     if law["kind"] == "vector":
+        from scipy.special import log_ndtr, ndtr  # takes half a second to load
+
         mu, z = math.sqrt(n) * _float(law["mu"]), np.linspace(-9.0, 9.0, 200)
         likely, other = ndtr(z), log_ndtr(z - mu)
     else:
+        from scipy.special import expit, ndtr
         from scipy.stats import binom  # takes a second to load
 
         x, fewer = (1.0 if law["adjacency"] == "replace" else 0.5) / _float(law["scale"]), np.arange(-1, n)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
 
 from collegium.errors import ConfigurationError
 from collegium.protocol.secure_sum import keys
@@ -87,6 +86,8 @@ def least_quorum(parties: int, colluding: int) -> int:
 
 
 def _log_choose(n: FloatArray | int, k: FloatArray | int) -> FloatArray:
+    from scipy.special import gammaln  # takes half a second to load, and few parties need none of it
+
     return np.asarray(gammaln(np.add(n, 1.0)) - gammaln(np.add(k, 1.0)) - gammaln(np.subtract(n, k) + 1.0))
 
 
@@ -100,7 +101,7 @@ def log_hypergeometric_tail(population: int, marked: FloatArray | int, draws: in
     hits_ok = np.where(possible, hits, 0.0)
     misses_ok = np.where(possible, draws - hits, 0.0)
     log_mass = _log_choose(marks, hits_ok) + _log_choose(population - marks, misses_ok) - _log_choose(population, draws)
-    tail: FloatArray = logsumexp(np.where(possible, log_mass, -np.inf), axis=1)
+    tail: FloatArray = np.logaddexp.reduce(np.where(possible, log_mass, -np.inf), axis=1)
     return np.minimum(0.0, tail)
 
 
