@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from collegium.clock import utc_now
 from collegium.coordinator.cli.ledger_cli import public_key_of
-from collegium.coordinator.report.statement import check_statement, render, statement_of
+from collegium.coordinator.report.registry import as_yaml, registry_record
+from collegium.coordinator.report.statement import check_statement, facts_of, render, statement_of
 from collegium.whole_files import write_whole
 from collegium_accounting.terminal import epsilon_text
 
@@ -19,7 +20,8 @@ app = typer.Typer(add_completion=False, help="Write, or verify, the signed page 
 def statement(
     run: Annotated[Path, typer.Argument(help="The folder of a run, where the coordinator's keys are.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write; by default statement.html in the run.")
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write; a page goes to the run's statement.html by default."),
     ] = None,
     verify: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Verify this statement, a page or JSON, against the ledger.")
@@ -28,6 +30,10 @@ def statement(
         str | None,
         typer.Option(help="With --verify: the coordinator's certificate (.pem), or its key of 64 hex digits."),
     ] = None,
+    shape: Annotated[
+        Literal["page", "registry"],
+        typer.Option("--format", help="The page, or a record (YAML) of the registry of deployments that OpenDP keeps."),
+    ] = "page",
     as_json: Annotated[bool, typer.Option("--json", help="Print the signed statement as JSON.")] = False,
 ) -> None:
     """State what was asked, of whom, since when, what it cost in privacy, and how to check it; signed.
@@ -50,6 +56,13 @@ def statement(
             typer.echo(f"signed by {spent['public_key']}, as the ledger itself states: compare --public-key")
         else:
             typer.echo(f"signed by the given key {spent['public_key']}")
+        return
+    if shape == "registry":
+        record = registry_record(facts_of(run, utc_now().isoformat(timespec="seconds")))
+        if output is None:
+            typer.echo(as_yaml(record), nl=False)
+        else:
+            write_whole(output, as_yaml(record))
         return
     made = statement_of(run, utc_now().isoformat(timespec="seconds"))
     if as_json:

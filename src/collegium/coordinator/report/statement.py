@@ -40,10 +40,8 @@ _SLACK = 0.01
 _SIGNED = re.compile(r'<pre id="signed">(.*?)</pre>', re.DOTALL)
 
 
-def statement_of(run: Path, made_utc: str) -> dict[str, Any]:
-    """The signed statement of the run in the folder ``run``; JSON's own types.
-
-    The ledger is verified first. A ledger without signatures (a simulation's) gives a statement without one.
+def facts_of(run: Path, made_utc: str) -> dict[str, Any]:
+    """What a statement on the run in the folder ``run`` says; JSON's own types. The ledger is verified first.
 
     Parameters
     ----------
@@ -53,8 +51,8 @@ def statement_of(run: Path, made_utc: str) -> dict[str, Any]:
     ------
     LedgerCorrupt
         If the ledger does not hold.
-    IdentityError
-        If the ledger is signed and the key that signs it is not in the folder ``coordinator`` beside it.
+    StorageError
+        If there is no ledger or no run.json.
     """
     ledger = ledger_of(run)
     held = verify_ledger(ledger)
@@ -68,10 +66,22 @@ def statement_of(run: Path, made_utc: str) -> dict[str, Any]:
         "recorded": recorded,
         "words": _words(spent, recorded),
     }
-    facts = plain(facts)
-    if not spent["public_key"]:
+    read: dict[str, Any] = plain(facts)
+    return read
+
+
+def statement_of(run: Path, made_utc: str) -> dict[str, Any]:
+    """`facts_of` a run, signed; a ledger without signatures (a simulation's) gives a statement without one.
+
+    Raises
+    ------
+    IdentityError
+        If the ledger is signed and the key that signs it is not in the folder ``coordinator`` beside it.
+    """
+    facts = facts_of(run, made_utc)
+    if not (key := facts["ledger"]["public_key"]):
         return {"facts": facts, "signature": None}
-    return {"facts": facts, "signature": _signer(ledger.parent, spent["public_key"]).sign(_digest(facts)).hex()}
+    return {"facts": facts, "signature": _signer(ledger_of(run).parent, key).sign(_digest(facts)).hex()}
 
 
 def render(statement: Mapping[str, Any]) -> str:
