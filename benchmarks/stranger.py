@@ -61,15 +61,14 @@ def stranger() -> ModuleType:
 def blocks_of(kind: str, rng: np.random.Generator) -> tuple[str, dict[str, Block], dict[str, int]]:
     """Adjacency, blocks and the rounds to charge of one kind, with random parameters."""
     sigma, rounds = float(rng.uniform(8.0, 45.0)), int(rng.integers(1, 60))
-    near, votes, added, counted, classes = "replace", 1, COORDINATOR, "exact", 2
+    classes: int | None = 2
+    near, votes, added, counted = "replace", 1, COORDINATOR, "exact"
     name, parameters = "gnmax", {"sigma": sigma}
-    fixed: dict[str, int] = {}
     if kind == "moved votes":
         parameters, classes, rounds = {"sigma": float(rng.uniform(8.0, 12.0))}, None, int(rng.integers(1, 12))
-    elif kind == "laplace":
-        name, parameters = "lnmax", {"gamma": 1.0 / float(rng.uniform(8.0, 40.0))}
-    elif kind == "exponential":
-        name, parameters = "exponential", {"gamma": 1.0 / float(rng.uniform(8.0, 40.0))}
+    elif kind in ("laplace", "exponential"):
+        name = {"laplace": "lnmax"}.get(kind, kind)
+        parameters = {"gamma": 1.0 / float(rng.uniform(8.0, 40.0))}
     elif kind == "threshold and answer":
         name = "confident-gnmax"
         parameters = {"sigma1": 2.0 * sigma, "sigma2": sigma, "threshold": 30.0}
@@ -103,13 +102,17 @@ def blocks_of(kind: str, rng: np.random.Generator) -> tuple[str, dict[str, Block
         blocks[stage.name] = Block(step.laws, rounds if len(stages) > 1 else None, step=step)
         charges[stage.name] = rounds
     if kind == "labels beside counts":
-        counts = create("record-counts", sigma=2.0 * sigma, parts=1, cells=9)
-        (stage,) = counts.summed(COORDINATOR)
-        step = Step.of(counts, stage, {"record": Unit()})
-        blocks = {purpose: replace(block, rounds=rounds) for purpose, block in blocks.items()}
-        blocks["counts"] = Block(step.laws, 1, fixed=True, step=step)
-        fixed["counts"] = 1
-    return near, blocks, charges | fixed
+        blocks, charges = _beside_counts(blocks, rounds, 2.0 * sigma), charges | {"counts": 1}
+    return near, blocks, charges
+
+
+def _beside_counts(blocks: dict[str, Block], rounds: int, sigma: float) -> dict[str, Block]:
+    """The blocks with their number of rounds stated, and one vector of counts that is fixed with them."""
+    counts = create("record-counts", sigma=sigma, parts=1, cells=9)
+    (stage,) = counts.summed(COORDINATOR)
+    step = Step.of(counts, stage, {"record": Unit()})
+    stated = {purpose: replace(block, rounds=rounds) for purpose, block in blocks.items()}
+    return stated | {"counts": Block(step.laws, 1, fixed=True, step=step)}
 
 
 def make(path: Path, kinds: list[str], rng: np.random.Generator, signer: Ed25519PrivateKey | None) -> float:

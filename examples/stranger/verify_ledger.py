@@ -356,15 +356,7 @@ def epsilon(group, delta):
             winners.append([played(pairs, law, rounds, delta) for pairs in tables(law)])
     alpha = curves[0][0] if curves else None
     curve = (alpha, sum(one[1] for one in curves), sum(one[2] for one in curves)) if curves else None
-    if curves and not winners:  # Gaussian vectors have a Rényi curve as well
-        added = alpha * mu**2 / 2 + slack * (2 * alpha - 1) / (alpha - 1)
-        left = delta - curve[2]
-        if left <= 0:
-            return math.inf
-        gain = np.log1p(-1 / alpha) - np.log(alpha * left) / (alpha - 1)
-        found = max(0.0, float(np.min(curve[1] + added + gain)))
-    else:
-        found = math.inf
+    found = by_curve(*curve, mu, slack, delta) if curve and not winners else math.inf
     steps = [step for choice in winners for _, step in choice] or [max(mu, 1e-3) / 40]
     step = min(steps) if winners or mu else found / 4000 if found else 1.0
     parts = [[resampled(value, had, step) for value, had in choice] for choice in winners]
@@ -383,6 +375,15 @@ def epsilon(group, delta):
     for choice in parts[1:]:
         totals = [together(one, other, step) for one in totals for other in choice]
     return min(found, max(at(value, step, delta) for value in totals))
+
+
+def by_curve(alpha, values, lost, mu, slack, delta):
+    """ε of a Rényi curve and of Gaussian vectors, which have one as well."""
+    if (left := delta - lost) <= 0:
+        return math.inf
+    added = alpha * mu**2 / 2 + slack * (2 * alpha - 1) / (alpha - 1)
+    gain = np.log1p(-1 / alpha) - np.log(alpha * left) / (alpha - 1)
+    return max(0.0, float(np.min(values + added + gain)))
 
 
 def wide(law):

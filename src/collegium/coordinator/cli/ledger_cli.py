@@ -67,7 +67,7 @@ def show(path: LedgerPath, chain: Chain = "", as_json: AsJson = False) -> None:
 @app.command(
     epilog="Example: collegium ledger verify runs/first --public-key coordinator/certificate.pem --head 12:5f0c…"
 )
-def verify(  # noqa: C901 -- what is checked, and then what is printed of it
+def verify(
     path: LedgerPath,
     public_key: Annotated[
         str | None,
@@ -95,8 +95,8 @@ def verify(  # noqa: C901 -- what is checked, and then what is printed of it
     typer.echo(f"{held.labels} labels, δ = {float.fromhex(found.settings['delta']):g}")
     for (unit, adjacency), epsilon in held.epsilons.items():
         typer.echo(
-            f"ε = {epsilon_text(epsilon)} for one {unit} ({adjacency}), and no less by a second program, which shares "
-            "nothing with the ledger"
+            f"ε = {epsilon_text(epsilon)} for one {unit} ({adjacency}); a second program that shares nothing with the "
+            "ledger bears it out"
         )
     if found.periods[-1][0]["noise"] == "seeded":
         typer.echo("NOT PRIVATE: the noise follows from a seed, and whoever knows it can remove it")
