@@ -20,11 +20,10 @@ from adversaries.test_parties_that_forget import VOTED, Clinics
 from support.typist import typed
 
 from collegium.coordinator import statement
-from collegium.coordinator.cli import ledger_cli
 from collegium.errors import LedgerCorrupt, QuorumNotReached
 from collegium.parties.answer_book import FILE
 from collegium.privacy.analysis import ledger_report
-from collegium.privacy.ledger import chain
+from collegium.privacy.ledger import chain, verification
 from collegium.privacy.ledger.chain import Head, sign
 from collegium.privacy.ledger.entry import Block
 from collegium.privacy.ledger.ledger import Ledger
@@ -108,7 +107,7 @@ def test_what_parties_agreed_to_is_what_an_honest_ledger_charges(
 
 def test_a_partys_own_ledger_is_verified_in_the_same_way(finished: Clinics, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = told(capsys, "ledger", "verify", str(finished.folder / "c-0" / FILE), "--chain", "party")
-    assert code == 0 and "4 queries in 1 charges" in said
+    assert code == 0 and "4 answers in 1 charges" in said
 
 
 @pytest.mark.parametrize("change", [less_noise_than_stated, another_mechanism, nothing_to_compare, fewer_votes])
@@ -134,7 +133,7 @@ def test_the_second_program_computes_each_charge_from_the_mechanism_too(
     with closing(sqlite3.connect(finished.folder / "ledger.sqlite")) as source, closing(sqlite3.connect(ledger)) as to:
         source.backup(to)
     rewritten(ledger, finished, less_noise_than_stated)
-    for module in (chain, ledger_cli, ledger_report):
+    for module in (chain, verification, ledger_report):
         monkeypatch.setattr(module, "check_terms", lambda *_, **__: None)
     code, said = told(capsys, "ledger", "verify", str(tmp_path))
     assert code == 8 and "report this" in said

@@ -1,10 +1,12 @@
 """How a command runs, on one thread, and ends: with a status, and an error to act on as one line on standard error."""
 
 import io
+import math
 import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from decimal import ROUND_CEILING, Decimal
 from functools import wraps
 from importlib import import_module
 from typing import Any, NoReturn
@@ -72,3 +74,11 @@ def on_one_thread(command: Callable[..., None]) -> Callable[..., None]:
             command(*arguments, **options)
 
     return limited
+
+
+def epsilon_text(epsilon: float) -> str:
+    """ε as every page and command prints it: four significant digits, rounded up, so that none understates it."""
+    if not math.isfinite(epsilon) or epsilon <= 0.0:
+        return "∞" if epsilon > 0.0 else f"{epsilon:g}"
+    exact = Decimal(f"{epsilon:.12g}")  # of 0.7 no more than what was meant
+    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 3), ROUND_CEILING)):.4g}"

@@ -37,6 +37,7 @@ from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.identities import Credentials
 from collegium.settings import read_toml, validate_config
 from collegium.whole_files import make_private, remove_stale_temp_files
+from collegium_accounting.terminal import epsilon_text
 
 if TYPE_CHECKING:
     from collegium.data import Examples
@@ -268,12 +269,12 @@ def show(
         "minimum_noise_sums": policy.noise_floor(summed=True),
         "queries_answered": account.queries_answered(),
         "queries_limit": policy.queries,
-        "own_epsilon_spent": round(account.spent(), 6),
+        "own_epsilon_spent": account.spent() if policy.epsilon or account.spent() else None,
         "own_epsilon_limit": policy.epsilon,
         "record_rho_limit": policy.record_rho if math.isfinite(policy.record_rho) else None,
-        "record_epsilon_of_all_answers": round(of_all, 6),
+        "record_epsilon_of_all_answers": of_all,
         "record_delta_of_all_answers": delta_of_all,
-        "record_epsilon_spent": round(account.record_spent(), 6),
+        "record_epsilon_spent": account.record_spent(),
         "record_epsilon_limit": policy.record_epsilon,
         "delta": policy.delta,
         "student_right_here": None if "own" not in evaluated else round(evaluated["own"], 4),
@@ -284,7 +285,8 @@ def show(
         typer.echo(json.dumps(facts))
         return
     for name, value in facts.items():
-        typer.echo(f"{name.replace('_', ' '):<31}{'none' if value is None else value}")
+        text = epsilon_text(value) if isinstance(value, float) and "epsilon" in name else value
+        typer.echo(f"{name.replace('_', ' '):<31}{'none' if text is None else text}")
 
 
 @app.command(name="new-ledger")

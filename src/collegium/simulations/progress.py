@@ -11,6 +11,7 @@ from rich.table import Table
 from collegium.coordinator.run.run_record import RunRecord, reached
 from collegium.coordinator.run.surroundings import Progress as Step
 from collegium.logs import printable
+from collegium_accounting.terminal import epsilon_text
 
 _TITLES = {
     "describe": "parties present",
@@ -80,7 +81,7 @@ def closing_rows(run: RunRecord) -> list[tuple[str, str]]:
         ("queries", str(labels.asked)),
         ("answered", str(labels.answered)),
         *(
-            (f"ε, one {name}", f"{_epsilon(privacy.units[name].epsilon)} (δ = {privacy.delta:g})")
+            (f"ε, one {name}", f"{epsilon_text(privacy.units[name].epsilon)} (δ = {privacy.delta:g})")
             for name in ("record", "party")
             if name in privacy.units
         ),
@@ -111,10 +112,6 @@ def print_summary(run: RunRecord, folder: Path, console: Console) -> None:
     if run.student is not None:
         use = f"Use it: collegium student predict {folder / 'student.safetensors'} NEW -o predictions.csv"
         console.print(use, highlight=False, markup=False, soft_wrap=True)
-
-
-def _epsilon(epsilon: float) -> str:
-    return f"{epsilon:.2f}" if math.isfinite(epsilon) else "∞"
 
 
 def _percent(fraction: float | None) -> str:

@@ -38,6 +38,7 @@ from collegium.parties.config import PartyConfig
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.certificates import read_certificate, read_subject
+from collegium_accounting.terminal import epsilon_text
 
 FIRST, LATE, ADDED = ("ash", "birch", "cedar", "oak"), "yew", "elm"
 OWN = {"NAMES": ",".join((*FIRST, LATE)), "--group PERSON": "--one-row-each"}
@@ -292,7 +293,7 @@ def test_a_week_of_twenty_studies_ends_with_books_that_agree(week: Week) -> None
     found = verify(ledger, coordinator.signing_key)
     least, most = found.bounds(*unit)
     assert 0.0 < least <= spent <= most < float("inf")
-    assert f"{spent:.4f} spent for one record" in week.typist.type("collegium study list consortium.toml")
+    assert f"{epsilon_text(spent)} spent for one record" in week.typist.type("collegium study list consortium.toml")
     week.verified(ledger, owner)
     answered = {}
     for name in (*FIRST, LATE, ADDED):

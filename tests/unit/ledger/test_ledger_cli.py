@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from support.typist import typed
 
-from collegium.coordinator.cli import ledger_cli
+from collegium.privacy.ledger import verification
 from collegium.privacy.ledger.chain import Head
 from collegium.privacy.ledger.entry import Block
 from collegium.privacy.ledger.ledger import Ledger
@@ -123,7 +123,7 @@ def test_verify_accuses_no_party_that_signs_while_it_walks(
 ) -> None:
     """A run goes on during the walk: it charges a batch more, and a party signs the new head."""
     party = Ed25519PrivateKey.generate()
-    public, honest = party.public_key().public_bytes_raw(), ledger_cli._walked
+    public, honest = party.public_key().public_bytes_raw(), verification._walked
     with open_ledger(blocks={"release": VECTOR}) as ledger:
 
         def batch(key: str) -> None:
@@ -137,7 +137,7 @@ def test_verify_accuses_no_party_that_signs_while_it_walks(
             return found
 
         batch("first")
-        monkeypatch.setattr(ledger_cli, "_walked", walked)
+        monkeypatch.setattr(verification, "_walked", walked)
         status, out, err = run(capsys, "verify", str(path))
     assert (status, err) == (0, "") and "alpha to entry 2" in out
 
@@ -163,7 +163,7 @@ def test_verify_catches_a_ledger_that_counts_half_of_the_rounds(
 def test_a_signature_that_another_process_checks_is_missed_by_nobody(
     path: Path, head: Head, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ledger_cli, "_BYTES_A_PROCESS", 1)
+    monkeypatch.setattr(verification, "_BYTES_A_PROCESS", 1)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert run(capsys, "verify", str(path))[0] == 0
     with closing(sqlite3.connect(path)) as database:

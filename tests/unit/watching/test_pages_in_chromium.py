@@ -1,4 +1,4 @@
-"""Both pages in a real browser: they ask nobody else for anything, cause no complaint and fit; keys reach all of it."""
+"""The pages in a real browser: they ask nobody else for anything, cause no complaint and fit; keys reach all of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 from support.browser import FOUND, Tab, browser
 from support.run_records import full_configuration, privacy, run_record
 from support.snapshots import PARTY, snapshot
+from support.statements import a_statement
 
+from collegium.coordinator.report import statement
 from collegium.coordinator.report.page import render
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.watching.server import StatusServer
@@ -205,3 +207,28 @@ def test_the_report_prints_whole_on_light_paper(report: Shown, tab: Tab, tmp_pat
     assert tab.needed_width() <= 670
     assert tab.tell("[...document.querySelectorAll('table')].every(t => t.getBoundingClientRect().right <= 670)")
     tab.call("Emulation.setEmulatedMedia", media="")
+
+
+@pytest.fixture
+def statement_page(tmp_path: Path) -> Shown:
+    path = tmp_path / "statement.html"
+    path.write_text(statement.render(a_statement()), encoding="utf-8")
+    return Shown(path.as_uri(), re.escape(path.as_uri()))
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_statement_fits_its_window_and_asks_nobody_for_anything(
+    width: int, dark: bool, statement_page: Shown, tab: Tab
+) -> None:
+    tab.show(statement_page.url, width=width, dark=dark)
+    tab.tell(OPENED)
+    assert tab.complaints() == [] and tab.requested() == [statement_page.url]
+    assert tab.needed_width() <= width
+
+
+def test_a_statement_of_five_institutions_prints_on_one_page(statement_page: Shown, tab: Tab, tmp_path: Path) -> None:
+    tab.show(statement_page.url, dark=True)
+    tab.print(tmp_path / "statement.pdf")
+    pages = re.findall(rb"/Type\s*/Page[^s]", (tmp_path / "statement.pdf").read_bytes())
+    assert len(pages) == 1

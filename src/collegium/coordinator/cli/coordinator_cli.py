@@ -16,6 +16,7 @@ from collegium.coordinator.run.run_record import RunRecord, reached
 from collegium.coordinator.settings.consortium import ConsortiumFolder, public_root, read_consortium
 from collegium.errors import StorageError
 from collegium.logs import LogFormat, configure_logging, event
+from collegium_accounting.terminal import epsilon_text
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an operator.")
 
@@ -135,7 +136,7 @@ def _show(found: dict[str, Any]) -> None:
     console.print(f"labels   {privacy['labels']}{wanted}, {privacy['abstentions']} abstentions")
     if privacy["epsilon_budget"] is not None:
         console.print(
-            f"ε        {privacy['epsilon_spent']:.4f} spent, {privacy['epsilon_left']:.4f} left, for one "
+            f"ε        {epsilon_text(privacy['epsilon_spent'])} spent, {privacy['epsilon_left']:.4f} left, for one "
             f"{privacy['unit']}" + ("" if privacy["delta"] is None else f" (δ = {privacy['delta']:g})")
         )
     for failure in found["last_failures"]:

@@ -2,13 +2,9 @@
 
 import json
 import math
-import os
-import sys
 from collections.abc import Mapping
-from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
 from pathlib import Path
-from subprocess import DEVNULL, Popen
 from typing import Annotated, Any, Literal
 
 import typer
@@ -16,26 +12,21 @@ from rich.console import Console
 from rich.table import Table
 
 from collegium.coordinator.run.run_folder import ledger_of
-from collegium.errors import ConfigurationError, LedgerCorrupt
+from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.chain import Entry, Head
 from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Terms, encode
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.ledger.stated_laws import check_terms
-from collegium.privacy.ledger.store import EntryStore
+from collegium.privacy.ledger.verification import Verification, verify_ledger
 from collegium.privacy.ledger.verifier import Verified
-from collegium.privacy.ledger.verifier import verify as verify_file
-from collegium.privacy.ledger.witness import check_witness
 from collegium.protocol.certificates import read_certificate, read_subject
 from collegium.whole_files import read_whole
+from collegium_accounting.terminal import epsilon_text
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     help="Show or verify the charges of a run, with hash chain and signatures.",
 )
-
-_BYTES_A_PROCESS = 20_000_000
-"""Of a ledger's file: their signatures take about two seconds, twice what another process takes to start."""
 
 LedgerPath = Annotated[Path, typer.Argument(help="A ledger.sqlite, or the folder of a run that holds one.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -67,7 +58,7 @@ def show(path: LedgerPath, chain: Chain = "", as_json: AsJson = False) -> None:
             what = f"terms: {_terms_text(json.loads(encode(entry.content, '')))}"
         elif isinstance(entry.content, Release):
             what, labels = f"release under entry {entry.content.charge}", str(len(entry.content.labels))
-        table.add_row(str(entry.seq), entry.time_utc[:19], what, queries, labels, f"{entry.spent:.4f}")
+        table.add_row(str(entry.seq), entry.time_utc[:19], what, queries, labels, epsilon_text(entry.spent))
     console = Console(highlight=False)
     console.print(table)
     console.print(f"head {entries[-1].seq}:{entries[-1].hash.hex()}", soft_wrap=True)
@@ -76,7 +67,7 @@ def show(path: LedgerPath, chain: Chain = "", as_json: AsJson = False) -> None:
 @app.command(
     epilog="Example: collegium ledger verify runs/first --public-key coordinator/certificate.pem --head 12:5f0c…"
 )
-def verify(  # noqa: C901 -- what is checked, and then what is printed of it
+def verify(
     path: LedgerPath,
     public_key: Annotated[
         str | None,
@@ -92,36 +83,20 @@ def verify(  # noqa: C901 -- what is checked, and then what is printed of it
 
     The walk is a second implementation, which shares only the file's format with the ledger.
     """
-    key = None if public_key is None else _public_key(public_key)
-    with closing(EntryStore.read(_file(path), chain)) as kept:
-        witnesses = kept.witnesses()  # first: parties of a run sign entries that are made meanwhile
-    found = _walked(_file(path), key, None if head is None else str(Head.parse(head)), chain)
-    with Ledger.read(_file(path), signed=found.heads, chain=chain) as ledger:
-        paid, identity, elsewhere = ledger.charged(), ledger.identity(), dict[str, list[str]]()
-        for stated, _ in paid:
-            check_terms(stated)
-        printed = {unit: ledger.epsilon(unit) for unit in ledger.units()}
-    for party, witness in witnesses.items():
-        if not witness.holds or witness.head not in found.heads:
-            raise LedgerCorrupt(f"{party} did not sign this ledger's head {witness.head}: another one took its place")
-        elsewhere[party] = check_witness(party, witness, paid, identity)
-    for unit, epsilon in printed.items():
-        least, _ = found.bounds(*unit)
-        if epsilon < least * (1.0 - 1e-9):
-            raise LedgerCorrupt(f"the ledger counts ε = {epsilon:.6g}, its entries {least:.6g} or more: report this")
+    key = None if public_key is None else public_key_of(public_key)
+    held = verify_ledger(_file(path), key, None if head is None else Head.parse(head), chain)
+    found, witnesses = held.found, held.witnesses
     if as_json:
-        shown = _report_json(found, printed, key_checked=key is not None, head_checked=head is not None)
+        shown = _report_json(held, key_checked=key is not None, head_checked=head is not None)
         shown["followed_by"] = {party: [public.hex(), followed] for party, (public, followed, *_) in witnesses.items()}
         typer.echo(json.dumps(shown))
         return
-    queries = sum(charged for _, charged in found.periods)
-    typer.echo(f"{len(found.heads)} entries agree: {queries} queries in {len(found.charges)} charges")
-    typer.echo(f"{len(found.labels)} labels, δ = {float.fromhex(found.settings['delta']):g}")
-    for unit, epsilon in printed.items():
-        least, most = found.bounds(*unit)
+    typer.echo(f"{len(found.heads)} entries agree: {held.queries} answers in {len(found.charges)} charges")
+    typer.echo(f"{held.labels} labels, δ = {float.fromhex(found.settings['delta']):g}")
+    for (unit, adjacency), epsilon in held.epsilons.items():
         typer.echo(
-            f"ε = {epsilon:.4f} for one {unit[0]} ({unit[1]}); computed a second time: "
-            f"at least {least:.4f}, at most {most:.4f} by Rényi bounds"
+            f"ε = {epsilon_text(epsilon)} for one {unit} ({adjacency}); a second program that shares nothing with the "
+            "ledger bears it out"
         )
     if found.periods[-1][0]["noise"] == "seeded":
         typer.echo("NOT PRIVATE: the noise follows from a seed, and whoever knows it can remove it")
@@ -131,7 +106,7 @@ def verify(  # noqa: C901 -- what is checked, and then what is printed of it
     typer.echo(_signature_text(found, key_checked=key is not None))
     told = ", ".join(f"{party} to entry {followed.partition(':')[0]}" for party, (_, followed, *_) in witnesses.items())
     typer.echo(f"followed, as they signed, by {told or 'no party'}; --json shows their keys")
-    for party, others in elsewhere.items():
+    for party, others in held.other_ledgers.items():
         if others:
             typer.echo(f"{party} also agreed to releases under other ledgers, which begin with {', '.join(others)}")
     if head is None:
@@ -139,28 +114,13 @@ def verify(  # noqa: C901 -- what is checked, and then what is printed of it
     typer.echo(f"head {found.heads[-1]}")
 
 
-def _walked(path: Path, key: bytes | None, head: str | None, chain: str) -> Verified:
-    """What the second program finds. Where a ledger is long, several of it walk, and share the signatures."""
-    processes = min(os.cpu_count() or 1, 1 + path.stat().st_size // _BYTES_A_PROCESS)
-    with ExitStack() as others, suppress(LedgerCorrupt):
-        walks = []
-        for nth in range(1, processes):
-            call = f"verify(Path({str(path)!r}), nth={nth}, of={processes}, chain={chain!r})"
-            command = f"from pathlib import Path; from {verify_file.__module__} import verify; {call}"
-            walks.append(others.enter_context(Popen([sys.executable, "-c", command], stderr=DEVNULL)))
-        found = verify_file(path, key, head, 0, processes, chain)
-        if not any(walk.wait() for walk in walks):
-            return found
-    return verify_file(path, key, head, chain=chain)  # names the first entry that is wrong
-
-
 def _file(path: Path) -> Path:
     """The ledger that a path stands for: the file itself, or for a folder of a run the one that its charges are in."""
     return ledger_of(path) if path.is_dir() else path
 
 
-def _public_key(text: str) -> bytes:
-    """32 bytes from hex digits, or the signing key that a certificate binds."""
+def public_key_of(text: str) -> bytes:
+    """What ``--public-key`` names: 32 bytes from hex digits, or the signing key that a certificate binds."""
     if text.endswith(".pem"):
         return read_subject(read_certificate(read_whole(Path(text)))).signing_key
     try:
@@ -215,25 +175,18 @@ def _entry_json(entry: Entry) -> dict[str, object]:
     return shared
 
 
-def _report_json(
-    found: Verified, printed: Mapping[tuple[str, str], float], *, key_checked: bool, head_checked: bool
-) -> dict[str, object]:
+def _report_json(held: Verification, *, key_checked: bool, head_checked: bool) -> dict[str, object]:
+    found = held.found
     return {
         "name": found.settings["name"],
         "entries": len(found.heads),
         "charges": len(found.charges),
-        "queries_charged": sum(charged for _, charged in found.periods),
-        "labels": len(found.labels),
+        "queries_charged": held.queries,
+        "labels": held.labels,
         "delta": float.fromhex(found.settings["delta"]),
         "spent": [
-            {
-                "unit": unit[0],
-                "adjacency": unit[1],
-                "epsilon": _number(printed[unit]),
-                "at_least": _number(least),
-                "at_most_by_renyi": _number(most),
-            }
-            for unit, (least, most) in ((unit, found.bounds(*unit)) for unit in printed)
+            {"unit": unit, "adjacency": adjacency, "epsilon": _number(epsilon)}
+            for (unit, adjacency), epsilon in held.epsilons.items()
         ],
         "unit": found.periods[-1][0]["unit"],
         "seeded": found.periods[-1][0]["noise"] == "seeded",

@@ -13,6 +13,7 @@ from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.settings import filled
 from collegium.whole_files import make_folder, write_new
+from collegium_accounting.terminal import epsilon_text
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
 
@@ -70,7 +71,7 @@ def list_(
         return
     for one in studies:
         typer.echo(f"{one['study']:<24}{one['state']:<14}{one['labels'] or 0} labels")
-    typer.echo(f"all together: ε = {spent:.4f} spent for one {unit}")
+    typer.echo(f"all together: ε = {epsilon_text(spent)} spent for one {unit}")
 
 
 def _spent(config: ConsortiumConfig) -> tuple[float, str]:

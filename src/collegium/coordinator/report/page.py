@@ -22,6 +22,7 @@ from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.whole_files import write_whole
 from collegium_accounting.analysis.epsilons import value_of
+from collegium_accounting.terminal import epsilon_text
 
 _HERE = files("collegium.coordinator.report")
 LOOK = _HERE.joinpath("look.css").read_text(encoding="utf-8")
@@ -98,7 +99,14 @@ def templates(package: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, percent=_percent, printed=printed, value=value_of, log10=math.log10)
+    environment.filters.update(
+        epsilon=lambda value: epsilon_text(float(value)),
+        number=number,
+        percent=_percent,
+        printed=printed,
+        value=value_of,
+        log10=math.log10,
+    )
     environment.globals["ticks"] = ticks
     return environment
 
@@ -114,7 +122,7 @@ def promises_of(privacy: LedgerReport, record_is: str) -> list[dict[str, Any]]:
             continue
         epsilon = privacy.units[name].epsilon
         whose = record_is if name == "record" else "institution"
-        promises.append({"unit": name, "unit_is": whose, "epsilon": epsilon, "means": _plain_epsilon(epsilon)})
+        promises.append({"unit": name, "unit_is": whose, "epsilon": epsilon, "means": plain_epsilon(epsilon)})
     return promises
 
 
@@ -130,7 +138,7 @@ def _verdict(run: RunRecord, promises: list[dict[str, Any]], student: Quality | 
             lines.append((subject, "nothing is promised.", "bad" if promises else "fair"))
         else:
             _, _, how, colour = next(grade for grade in _GRADES if float(epsilon) <= grade[0])
-            lines.append((subject, f"{how} protected, ε = {number(epsilon)}.", colour))
+            lines.append((subject, f"{how} protected, ε = {epsilon_text(float(epsilon))}.", colour))
     measured = None if run.evaluation is None else run.evaluation.measures
     on_model = _verdict_on_model(student) if measured is None or student is not None else _verdict_measured(measured)
     if (check := run.pool_check) is not None:
@@ -276,7 +284,7 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
 
 
-def _plain_epsilon(value: Any) -> str:
+def plain_epsilon(value: Any) -> str:
     """What ε means to someone who has to decide, without flattering it."""
     if value in ("inf", math.inf):
         return "There is no guarantee."
