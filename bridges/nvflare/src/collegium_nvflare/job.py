@@ -1,0 +1,94 @@
+"""The job that `nvflare job submit` and `nvflare simulator` take: settings and public files, and no code."""
+
+import json
+import shutil
+from pathlib import Path
+
+from collegium.coordinator.settings.consortium import public_root, read_consortium
+from collegium.data import DataSource
+from collegium.data.loading.files import find
+from collegium.errors import ConfigurationError
+from collegium.whole_files import storing, write_whole
+from collegium_nvflare.allowed import component
+from collegium_nvflare.controller import PLACE, CoordinatorController, sites_needed
+from collegium_nvflare.executor import PARTY_FILE, PartyExecutor
+from collegium_nvflare.site import write_task
+
+TASK_REQUEST_INTERVAL_S = 0.1
+"""How long a site waits before it asks for its next task: a run has dozens of them."""
+
+
+def write_job(
+    consortium: Path, output: Path, *, place: str = PLACE, party_file: str = PARTY_FILE, wait_s: float = 30.0
+) -> Path:
+    """Write the job of a consortium's file below ``output``, and return its folder.
+
+    Parameters
+    ----------
+    consortium : the file, as our own coordinator takes it; its public files go with the job.
+    place, wait_s : see `CoordinatorController`.
+    party_file : see `PartyExecutor`.
+
+    Raises
+    ------
+    ConfigurationError, StorageError, DataError
+        If the file is wrong, a public file is missing, or ``output`` cannot be written.
+    """
+    config = read_consortium(consortium)
+    folder, sites = output / config.name, list(config.consortium.parties)
+    server, client = folder / "app_server" / "config", folder / "app_client" / "config"
+    with storing(f"write the job {folder}"):
+        shutil.rmtree(folder, ignore_errors=True)
+        server.mkdir(parents=True)
+        client.mkdir(parents=True)
+        shutil.copyfile(consortium, server / "consortium.toml")
+        for source in filter(None, (config.pool, config.holdout)):
+            _copy_public(source, public_root(config, None), consortium, server)
+    write_task(config.task, client / "task.json")
+    _write(
+        folder / "meta.json",
+        {
+            "name": config.name,
+            "min_clients": sites_needed(config),
+            "deploy_map": {"app_server": ["server"], "app_client": sites},
+        },
+    )
+    controller = {
+        "id": "collegium",
+        "path": component(CoordinatorController),
+        "args": {"place": place, "wait_s": wait_s},
+    }
+    _write(
+        server / "config_fed_server.json",
+        {
+            "format_version": 2,
+            "server": {"task_request_interval": TASK_REQUEST_INTERVAL_S},
+            "workflows": [controller],
+            "components": [],
+        },
+    )
+    executor = {"path": component(PartyExecutor), "args": {"party_file": party_file}}
+    _write(
+        client / "config_fed_client.json",
+        {"format_version": 2, "executors": [{"tasks": ["collegium_*"], "executor": executor}], "components": []},
+    )
+    return folder
+
+
+def _copy_public(source: DataSource, root: Path | None, consortium: Path, server: Path) -> None:
+    """Put a public file where the server's copy of the consortium's file finds it; what is no file is found there."""
+    if source.is_named or source.is_database:
+        return
+    base, path = consortium.resolve().parent, find(source.source, root).resolve()
+    if Path(source.source).is_absolute() or not path.is_relative_to(base):
+        raise ConfigurationError(f"{path} cannot travel with the job: put it beside {consortium}, and name it so there")
+    copied = server / path.relative_to(base)
+    copied.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        shutil.copytree(path, copied)
+    else:
+        shutil.copyfile(path, copied)
+
+
+def _write(file: Path, content: dict[str, object]) -> None:
+    write_whole(file, json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,56 @@
+"""The three tasks that the controller gives to a site, and what each carries.
+
+A site joins (its signing request for a certificate), is admitted (certificate, authority, roster), and answers
+requests. A request and its reply are the bytes of our own protocol. A reply of any task may be a failure.
+"""
+
+from nvflare.apis.shareable import Shareable
+
+from collegium.errors import CollegiumError, ProtocolViolation
+from collegium.limits import MAX_ROSTER_BYTES
+from collegium.protocol.replies import Failure
+
+JOIN, ADMIT, REQUEST = "collegium_join", "collegium_admit", "collegium_request"
+SIGNING_REQUEST, CERTIFICATE, AUTHORITY, ROSTER = "signing_request", "certificate", "authority", "roster"
+DIGEST = "digest"
+DATA, REPLY = "data", "reply"
+_ERROR, _TEXT = "collegium_error", "collegium_text"
+
+
+def carrying(**content: str | bytes) -> Shareable:
+    """A Shareable with this content."""
+    shareable = Shareable()
+    shareable.update(content)
+    return shareable
+
+
+def failed(error: CollegiumError) -> Shareable:
+    """What a site says that could not do a task: a code, and the text that others may read."""
+    failure = Failure.of(error)
+    return carrying(**{_ERROR: failure.code, _TEXT: failure.message})
+
+
+def failure_in(shareable: Shareable) -> Failure | None:
+    """The failure that a site reported, or that NVFlare reports of it; None where there is none."""
+    if (code := shareable.get(_ERROR)) is not None:
+        return Failure(str(code)[:64], str(shareable.get(_TEXT, ""))[:1000])
+    returned = shareable.get_return_code()
+    if returned != "OK":
+        return Failure("unreachable", f"NVFlare returned {str(returned)[:64]}: the site's log says why")
+    return None
+
+
+def text_in(shareable: Shareable, name: str) -> str:
+    """A text of limited length; ProtocolViolation where the other side sent none."""
+    value = shareable.get(name)
+    if not isinstance(value, str) or len(value) > MAX_ROSTER_BYTES:
+        raise ProtocolViolation(f"a task without {name}: update collegium-nvflare")
+    return value
+
+
+def bytes_in(shareable: Shareable, name: str) -> bytes:
+    """Bytes; ProtocolViolation where the other side sent none."""
+    value = shareable.get(name)
+    if not isinstance(value, bytes):
+        raise ProtocolViolation(f"a task without {name}: update collegium-nvflare")
+    return value
