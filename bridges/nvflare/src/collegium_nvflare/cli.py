@@ -1,14 +1,11 @@
 """`collegium nvflare`: the job of a consortium, and the policy by which a site agrees to it."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from collegium.coordinator.run.announced import announced_terms
-from collegium.coordinator.settings.consortium import public_root, read_consortium
-from collegium.coordinator.settings.run_config import load_public
-from collegium.parties.enrolment import policy_text, promised
 from collegium.whole_files import write_new
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Take part over an NVFlare federation.")
@@ -22,11 +19,11 @@ def policy(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("policy.toml"),
 ) -> None:
     """Write the policy that agrees to what a consortium means to ask, and to nothing weaker: read it before use."""
-    config = read_consortium(consortium)
-    public = load_public(config.run, public_root(config, None))
-    terms = announced_terms(config.run, config.queries.count, public.spec)
-    write_new(output, policy_text(terms), "remove it, or name another file by --output")
-    typer.echo(f"{promised(terms)}\n{output} is written: read it, and put it beside the site's party.toml")
+    from collegium_nvflare.job import agreed_policy
+
+    text, promised = agreed_policy(consortium)
+    write_new(output, text, "remove it, or name another file by --output")
+    typer.echo(f"{promised}\n{output} is written: read it, and put it beside the site's party.toml")
 
 
 @app.command(epilog="Example: collegium nvflare allow WORKSPACE")
@@ -58,3 +55,16 @@ def job(
 
     folder = write_job(consortium, output, place=place, party_file=party_file)
     typer.echo(f"{folder} is written; next: nvflare job submit -j {folder}")
+
+
+@app.command(epilog="Example: collegium nvflare trial --json")
+def trial(
+    parties: Annotated[int, typer.Option(min=3, max=64, help="Sites, and party processes beside them.")] = 8,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each is run.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Run one made consortium over NVFlare's simulator and over our own sessions, and show what each costs."""
+    from collegium_nvflare.trial import compared, shown
+
+    result = compared(parties, repeats)
+    typer.echo(json.dumps(result) if as_json else shown(result))

@@ -95,7 +95,8 @@ class CoordinatorController(Controller):
         config = read_consortium(settings)
         base = Path(workspace.get_root_dir()) / self._place
         given, here = config.consortium.folder, settings.resolve().parent
-        place = ConsortiumFolder(base / (given.relative_to(here) if given.is_relative_to(here) else given))
+        inside = given.relative_to(here) if given.is_relative_to(here) else given
+        place = ConsortiumFolder(base / inside, config.consortium.study)
         public = load_public(config.run, public_root(config, None))
         members = JobMembers(config, place)
         with exclusive(place.lock, f"another job runs in {place.path}; wait for it or abort it"):
@@ -106,7 +107,7 @@ class CoordinatorController(Controller):
                 return CoordinatorRun(
                     config.run,
                     Reach(parties, roster.admitted(), keys),
-                    Storage(place.run, ledger=place.ledger, signer=members.signing_key),
+                    Storage(place.run, ledger=place.ledger, signer=members.signing_key, study=place.study),
                     public=public,
                     compute=Compute(config.consortium.device, config.consortium.threads),
                     watch=Watch(_log_step),
@@ -166,7 +167,7 @@ class CoordinatorController(Controller):
             )
             for name, certificate in certificates.items()
         }
-        parties.give(tasks.ADMIT, admitted, timeout_s=_JOIN_S, take=_log_admitted)
+        parties.give(tasks.ADMIT, admitted, timeout_s=config.votes.fit_deadline_s, take=_log_admitted)
         return roster
 
 

@@ -9,7 +9,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from collegium.data.values import check_party_name
-from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation, StorageError
+from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation
 from collegium.limits import MAX_REPLY_BYTES
 from collegium.logs import event, raised_at
 from collegium.protocol.messages import Reply, Request
@@ -40,15 +40,13 @@ class PartyExecutor(Executor):
         """The site's answer to one task; an error is an answer too."""
         try:
             return self._answer(task_name, shareable, fl_ctx)
-        except StorageError as error:  # its text names a path on this machine, which others need not know
-            self._log(task_name, error)
-            return tasks.failed(StorageError("the site cannot use its own storage: its log says why"))
         except CollegiumError as error:
-            self._log(task_name, error)
+            told = event("not-answered", request=task_name, code=error.code)
+            logger.warning("%s: %s: %s", task_name, error.code, error, extra=told)
             return tasks.failed(error)
         except Exception as error:  # its text may quote a record
             logger.error("%s failed: %s at %s", task_name, type(error).__name__, raised_at(error))
-            return tasks.failed(CollegiumError("the site met an unexpected error: its own log says where"))
+            return tasks.failed(error)
 
     def _answer(self, task_name: str, shareable: Shareable, context: FLContext) -> Shareable:
         site = self._site = self._site or self._opened(context)
@@ -73,6 +71,3 @@ class PartyExecutor(Executor):
         if not file.exists():
             raise ConfigurationError(f"the site has no {self._party_file}: write it, as docs/nvflare.md shows")
         return Site(name, file, read_task(Path(workspace.get_app_config_dir(context.get_job_id())) / self._task_file))
-
-    def _log(self, task_name: str, error: CollegiumError) -> None:
-        logger.warning("%s: %s: %s", task_name, error.code, error, extra=event("not-answered", code=error.code))

@@ -4,10 +4,13 @@ import json
 import shutil
 from pathlib import Path
 
+from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.settings.consortium import public_root, read_consortium
+from collegium.coordinator.settings.run_config import load_public
 from collegium.data import DataSource
 from collegium.data.loading.files import find
 from collegium.errors import ConfigurationError
+from collegium.parties.enrolment import policy_text, promised
 from collegium.whole_files import storing, write_whole
 from collegium_nvflare.allowed import component
 from collegium_nvflare.controller import PLACE, CoordinatorController, sites_needed
@@ -73,6 +76,14 @@ def write_job(
         {"format_version": 2, "executors": [{"tasks": ["collegium_*"], "executor": executor}], "components": []},
     )
     return folder
+
+
+def agreed_policy(consortium: Path) -> tuple[str, str]:
+    """The policy file that agrees to what a consortium means to ask, and one sentence on what that promises."""
+    config = read_consortium(consortium)
+    public = load_public(config.run, public_root(config, None))
+    terms = announced_terms(config.run, config.queries.count, public.spec)
+    return policy_text(terms), promised(terms)
 
 
 def _copy_public(source: DataSource, root: Path | None, consortium: Path, server: Path) -> None:

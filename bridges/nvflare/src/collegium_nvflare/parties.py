@@ -28,8 +28,8 @@ LOOK_AGAIN_S = 0.5
 class NVFlareParties:
     """`Parties` over the tasks of a controller.
 
-    A site is there from the moment when it first asks for a task. One that lets a deadline pass is away until it asks
-    again.
+    A site is there from the moment when it first asks for a task. One that lets a deadline pass, or that is dead, as
+    NVFlare says, is away until it asks again.
 
     Parameters
     ----------
@@ -105,12 +105,13 @@ class NVFlareParties:
                     continue
                 if name in waiting:
                     waiting.discard(name)
+                    if isinstance(result, Failure):
+                        self._lost({name})
                     take(name, result)
         finally:
             for name in waiting:
                 self._controller.cancel_task(given[name], TaskCompletionStatus.CANCELLED, self._context)
-        with self._changed:
-            self._here -= waiting
+        self._lost(waiting)
         for name in sorted(waiting):
             take(name, Failure("deadline", f"no answer within {timeout_s:g} s"))
 
@@ -133,6 +134,10 @@ class NVFlareParties:
         scheduled = Task(task, data, timeout=math.ceil(timeout_s) + 1, result_received_cb=received, task_done_cb=ended)
         self._controller.send(scheduled, self._context, targets=[name], send_order=SendOrder.ANY)
         return scheduled
+
+    def _lost(self, names: set[str]) -> None:
+        with self._changed:
+            self._here -= names
 
     def _go_on(self) -> None:
         if self._abort.triggered:

@@ -13,7 +13,7 @@ from collegium.parties.session import Answers
 from collegium.protocol.codec import parse_json
 from collegium.protocol.identities import AUTHORITY, Credentials, create_identity, install_certificate
 from collegium.protocol.roster import Roster
-from collegium.whole_files import make_folder, remove_stale_temp_files, write_whole
+from collegium.whole_files import make_private, remove_stale_temp_files, write_whole
 
 logger = logging.getLogger("collegium.party")
 
@@ -53,7 +53,7 @@ class Site:
             raise ConfigurationError(
                 f"the job's task is none that this institution agreed to: to agree to it, remove {file.parent / TASKS}"
             )
-        make_folder(self._config.folder, mode=0o700)
+        make_private(self._config.folder)
         remove_stale_temp_files(self._config.folder)
         self._known: KnownRoster | None = None
         self._party: Answers | None = None

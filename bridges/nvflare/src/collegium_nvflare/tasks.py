@@ -6,7 +6,7 @@ requests. A request and its reply are the bytes of our own protocol. A reply of 
 
 from nvflare.apis.shareable import Shareable
 
-from collegium.errors import CollegiumError, ProtocolViolation
+from collegium.errors import CannotServe, CollegiumError, IdentityError, ProtocolViolation
 from collegium.limits import MAX_ROSTER_BYTES
 from collegium.protocol.replies import Failure
 
@@ -24,10 +24,15 @@ def carrying(**content: str | bytes) -> Shareable:
     return shareable
 
 
-def failed(error: CollegiumError) -> Shareable:
-    """What a site says that could not do a task: a code, and the text that others may read."""
-    failure = Failure.of(error)
-    return carrying(**{_ERROR: failure.code, _TEXT: failure.message})
+def failed(error: Exception) -> Shareable:
+    """What a site says that could not do a task: a code and a constant text, for the error's own may quote a record."""
+    code = error.code if isinstance(error, CollegiumError) else ""
+    if isinstance(error, ProtocolViolation):
+        return carrying(**{_ERROR: code, _TEXT: str(error)})
+    if isinstance(error, IdentityError):
+        return carrying(**{_ERROR: code, _TEXT: "it accepts neither its certificate nor its issuer: its log says why"})
+    reasons = CannotServe.reasons
+    return carrying(**{_ERROR: CannotServe.code, _TEXT: reasons.get(code, reasons["records"])})
 
 
 def failure_in(shareable: Shareable) -> Failure | None:
