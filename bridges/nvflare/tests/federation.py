@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collegium_nvflare import tasks
-from collegium_nvflare.controller import CoordinatorController
-from collegium_nvflare.executor import PartyExecutor
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
 from nvflare.apis.event_type import EventType
@@ -19,6 +16,10 @@ from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.shareable import Shareable, make_copy
 from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
+
+from collegium_nvflare import tasks
+from collegium_nvflare.controller import CoordinatorController
+from collegium_nvflare.executor import PartyExecutor
 
 JOB = "job-1"
 

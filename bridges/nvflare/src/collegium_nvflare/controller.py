@@ -101,7 +101,7 @@ class CoordinatorController(Controller):
         members = JobMembers(config, place)
         with exclusive(place.lock, f"another job runs in {place.path}; wait for it or abort it"):
             remove_stale_temp_files(place.path)
-            parties = NVFlareParties(self, context, abort, config.name)
+            parties = NVFlareParties(self, context, abort, run_id=config.name, authority_pem=members.authority_pem)
 
             def coordinator(roster: Roster, keys: dict[str, bytes]) -> CoordinatorRun:
                 return CoordinatorRun(

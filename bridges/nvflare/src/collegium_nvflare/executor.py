@@ -58,7 +58,7 @@ class PartyExecutor(Executor):
         if task_name != tasks.REQUEST:
             raise ProtocolViolation(f"no task of Collegium: {task_name[:64]!r}")
         request = Request.from_bytes(tasks.bytes_in(shareable, tasks.DATA))
-        data = site.party.handle(request).to_bytes()
+        data = site.party(tasks.text_in(shareable, tasks.AUTHORITY)).handle(request).to_bytes()
         if len(data) > MAX_REPLY_BYTES:
             too_long = Failure("protocol", "the answer is too long: ask for fewer queries at once")
             data = Reply(request.request_id, too_long).to_bytes()

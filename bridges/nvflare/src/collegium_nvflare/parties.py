@@ -35,11 +35,14 @@ class NVFlareParties:
     ----------
     controller : gives the tasks.
     abort : whoever waits gets Unreachable once it is triggered.
-    run_id : goes with every request.
+    run_id, authority_pem : go with every request.
     """
 
-    def __init__(self, controller: Controller, context: FLContext, abort: Signal, run_id: str) -> None:
-        self._controller, self._context, self._abort, self._run_id = controller, context, abort, run_id
+    def __init__(
+        self, controller: Controller, context: FLContext, abort: Signal, *, run_id: str, authority_pem: str
+    ) -> None:
+        self._controller, self._context, self._abort = controller, context, abort
+        self._run_id, self._authority_pem = run_id, authority_pem
         self._here: set[str] = set()
         self._changed = threading.Condition()
 
@@ -77,7 +80,11 @@ class NVFlareParties:
             if on_reply is not None:
                 on_reply(name, replies[name])
 
-        data = {name: tasks.carrying(**{tasks.DATA: encoded[id(body)]}) for name, body in requests.items()}
+        def carried(body: RequestBody) -> Shareable:
+            content: dict[str, str | bytes] = {tasks.DATA: encoded[id(body)], tasks.AUTHORITY: self._authority_pem}
+            return tasks.carrying(**content)
+
+        data = {name: carried(body) for name, body in requests.items()}
         self.give(tasks.REQUEST, data, timeout_s=timeout_s, take=take)
         return replies
 

@@ -13,7 +13,7 @@ from collegium.parties.session import Answers
 from collegium.protocol.codec import parse_json
 from collegium.protocol.identities import AUTHORITY, Credentials, create_identity, install_certificate
 from collegium.protocol.roster import Roster
-from collegium.whole_files import make_private, remove_stale_temp_files, write_whole
+from collegium.whole_files import make_private, read_whole, remove_stale_temp_files, write_whole
 
 logger = logging.getLogger("collegium.party")
 
@@ -72,11 +72,8 @@ class Site:
         ConfigurationError, StorageError, DataError
             If the party cannot be opened.
         """
-        kept = self._config.credentials / AUTHORITY
-        if kept.exists() and kept.read_bytes() != authority_pem.encode():
-            raise IdentityError(
-                f"the job's authority is another than before: ask the consortium why, and to follow it remove {kept}"
-            )
+        if (self._config.credentials / AUTHORITY).exists():
+            self._require(authority_pem)
         credentials = install_certificate(
             self._config.credentials, "party", certificate_pem.encode(), authority_pem.encode()
         )
@@ -90,13 +87,23 @@ class Site:
         logger.info("%s", opening.known)
         return opening.known.roster.digest
 
-    @property
-    def party(self) -> Answers:
-        """What answers; after a restart of the site in the middle of a job, as the files have it."""
+    def party(self, authority_pem: str) -> Answers:
+        """What answers a job of this authority; after a restart of the site in the middle of a job, from its files.
+
+        Raises IdentityError for a job of another authority than the one that certified this party.
+        """
+        self._require(authority_pem)
         if self._party is None:
             credentials = Credentials.load(self._config.credentials, "party")
             self._party = Opening(self._file, self._config, credentials)(self._task)
         return self._party
+
+    def _require(self, authority_pem: str) -> None:
+        kept = self._config.credentials / AUTHORITY
+        if read_whole(kept) != authority_pem.encode():
+            raise IdentityError(
+                f"the job's authority is another than before: ask the consortium why, and to follow it remove {kept}"
+            )
 
 
 def read_task(file: Path) -> Task:
