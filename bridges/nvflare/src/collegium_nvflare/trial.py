@@ -1,6 +1,7 @@
 """One made consortium over NVFlare's simulator and over our own sessions: the same labels, and what each costs.
 
 Its people's files are written as docs/nvflare.md shows them, and a seed, so that two runs can be compared.
+NVFlare is imported after our sessions, which allow TLS 1.3 alone only where they load gRPC first.
 """
 
 import functools
@@ -12,12 +13,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-import nvflare
 import pandas as pd
 
 from collegium.coordinator.run.run_folder import RunFolder
@@ -214,7 +215,7 @@ def compared(parties: int, repeats: int) -> dict[str, Any]:
     every = [cost for costs in runs.values() for cost in costs]
     same = len({(cost.labels_sha256, cost.student_sha256) for cost in every}) == 1
     cells = {over: [asdict(cost) for cost in costs] for over, costs in runs.items()}
-    return {"parties": parties, "nvflare": nvflare.__version__, "same_labels_and_student": same, "runs": cells}
+    return {"parties": parties, "nvflare": version("nvflare"), "same_labels_and_student": same, "runs": cells}
 
 
 def shown(result: dict[str, Any]) -> str:
