@@ -1,6 +1,5 @@
 """A site as a party: its two files, its keys, and what it does when it joins, is admitted and is asked."""
 
-import logging
 from pathlib import Path
 
 from collegium.data.task import Task
@@ -14,8 +13,6 @@ from collegium.protocol.codec import parse_json
 from collegium.protocol.identities import AUTHORITY, Credentials, create_identity, install_certificate
 from collegium.protocol.roster import Roster
 from collegium.whole_files import make_private, read_whole, remove_stale_temp_files, write_whole
-
-logger = logging.getLogger("collegium.party")
 
 STATE = Path("state")
 
@@ -84,7 +81,6 @@ class Site:
         opening.known.announced(roster_json)
         self._party = opening(self._task)
         keep_tasks(self._file.parent, (self._task,))
-        logger.info("%s", opening.known)
         return opening.known.roster.digest
 
     def party(self, authority_pem: str) -> Answers:
