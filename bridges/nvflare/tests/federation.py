@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
 from nvflare.apis.event_type import EventType
@@ -20,6 +21,7 @@ from nvflare.apis.workspace import Workspace
 from collegium_nvflare import tasks
 from collegium_nvflare.controller import CoordinatorController
 from collegium_nvflare.executor import PartyExecutor
+from collegium_nvflare.own_folder import VARIABLE
 
 JOB = "job-1"
 
@@ -55,12 +57,18 @@ class Federation:
     """The request, over all sites, at which somebody aborts the job."""
     abort: Signal = field(default_factory=Signal)
 
-    def submit(self, place: str, party_file: str, **settings: Any) -> list[str]:
-        """Run the job; returns what ended it, if anything did."""
+    def submit(self, own: str | None, **settings: Any) -> list[str]:
+        """Run the job; returns what ended it, if anything did. ``own`` is where sites have their files."""
+        with pytest.MonkeyPatch.context() as environment:
+            if own is not None:
+                environment.setenv(VARIABLE, own)
+            return self._run(**settings)
+
+    def _run(self, **settings: Any) -> list[str]:
         self.abort = Signal()
         server = self._context("server", "app_server")
-        self._executors = {site: (PartyExecutor(party_file), self._context(site, "app_client")) for site in self.sites}
-        self._controller = CoordinatorController(place=place, **settings)
+        self._executors = {site: (PartyExecutor(), self._context(site, "app_client")) for site in self.sites}
+        self._controller = CoordinatorController(**settings)
         self._controller.communicator = self
         stop = threading.Event()
         asking = threading.Thread(target=self._ask_for_tasks, args=(stop,), daemon=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from federation import Federation, request_count
 
 from collegium.protocol.messages import Reply
 from collegium_nvflare import tasks
+from collegium_nvflare.executor import PartyExecutor
 from collegium_nvflare.trial import Trial
 
 pytestmark = pytest.mark.slow
@@ -38,7 +41,19 @@ def federation(trial: Trial) -> Federation:
 
 
 def submit(federation: Federation, trial: Trial, **settings: float) -> list[str]:
-    return federation.submit(trial.place, trial.party_file, **settings)
+    return federation.submit(trial.own, **settings)
+
+
+@contextmanager
+def another_server(trial: Trial) -> Iterator[None]:
+    """Within this, the server has nothing of what it kept."""
+    own = trial.run.path.parent.parent
+    kept = own.rename(own.with_name("kept"))
+    try:
+        yield
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+        kept.rename(own)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +83,8 @@ def test_a_site_refuses_another_task_than_the_one_that_it_agreed_to(finished: tu
         other = Federation(trial.folder / "other-task", trial.job(), trial.sites)
     finally:
         trial.consortium.write_text(agreed)
-    ended = other.submit(f"{trial.place}-of-another-task", trial.party_file)
+    with another_server(trial):
+        ended = submit(other, trial)
     assert len(ended) == 1 and "0 sites joined" in ended[0] and "its own settings do not let it serve" in ended[0]
 
 
@@ -76,10 +92,11 @@ def test_a_site_refuses_a_server_with_another_authority(finished: tuple[Trial, F
     """Planted: a server that lost its folder, or somebody in its place, begins anew and would be told everything."""
     trial, _ = finished
     other = Federation(trial.folder / "other-server", trial.job(), trial.sites)
-    ended = other.submit(f"{trial.place}-of-somebody-else", trial.party_file)
+    with another_server(trial):
+        ended = submit(other, trial)
+        assert not trial.run.labels_csv.exists()
     assert len(ended) == 1 and ended[0].startswith("quorum: 0 parties are ready")
     assert "refused-ledger" not in ended[0] and "accepts neither its certificate nor its issuer" in ended[0]
-    assert not (trial.folder / "server-of-somebody-else" / "consortium" / "run" / "labels.csv").exists()
 
 
 def test_a_job_that_was_aborted_goes_on_where_it_stopped(trial: Trial, federation: Federation) -> None:
@@ -94,7 +111,7 @@ def test_a_job_that_was_aborted_goes_on_where_it_stopped(trial: Trial, federatio
 
 
 def test_a_site_that_names_not_all_of_the_others_takes_part_in_no_sum(trial: Trial, federation: Federation) -> None:
-    party_file = Path(trial.party_file.format(site=trial.sites[0]))
+    party_file = trial.policy_of(trial.sites[0]).with_name("party.toml")
     party_file.write_text(party_file.read_text().replace(f', "{trial.sites[4]}"', ""))
     assert submit(federation, trial) == []
     record = trial.run.read()
@@ -104,7 +121,7 @@ def test_a_site_that_names_not_all_of_the_others_takes_part_in_no_sum(trial: Tri
 
 
 def test_a_site_that_cannot_serve_tells_neither_values_nor_paths(trial: Trial, federation: Federation) -> None:
-    file = Path(trial.party_file.format(site=trial.sites[0]))
+    file = trial.policy_of(trial.sites[0]).with_name("party.toml")
     secret = file.with_name("canary.csv")
     secret.write_text("age,pressure,glucose,outcome\n1,2,3,canary-value\n")
     file.write_text(
@@ -126,7 +143,7 @@ def test_a_site_that_cannot_serve_tells_neither_values_nor_paths(trial: Trial, f
 
 
 def test_a_site_without_its_files_leaves_the_others_to_go_on(trial: Trial, federation: Federation) -> None:
-    Path(trial.party_file.format(site=trial.sites[0])).unlink()
+    trial.policy_of(trial.sites[0]).with_name("party.toml").unlink()
     assert submit(federation, trial) == []
     record = trial.run.read()
     assert record is not None and record.state == "finished" and record.rounds[0].answered == 4
@@ -134,7 +151,7 @@ def test_a_site_without_its_files_leaves_the_others_to_go_on(trial: Trial, feder
 
 def test_too_few_sites_end_the_job_with_each_ones_reason(trial: Trial, federation: Federation) -> None:
     for site in trial.sites[:3]:
-        Path(trial.party_file.format(site=site)).unlink()
+        trial.policy_of(site).with_name("party.toml").unlink()
     ended = submit(federation, trial)
     assert len(ended) == 1 and ended[0].startswith("quorum: 2 sites joined, 4 are needed")
     assert all(site in ended[0] for site in trial.sites[:3])
@@ -170,3 +187,37 @@ def test_a_run_goes_on_without_a_site_that_nvflare_says_is_dead(trial: Trial, fe
     record = trial.run.read()
     assert record is not None and record.state == "finished"
     assert record.rounds[0].failed == {trial.sites[2]: "unreachable"}
+
+
+def test_a_job_that_brings_its_own_policy_is_answered_under_the_sites(trial: Trial, federation: Federation) -> None:
+    """Planted: whoever submits the job puts a policy without limits into it, and names it to the executor."""
+    site = trial.sites[0]
+    policy = trial.policy_of(site)
+    floor = next(line for line in policy.read_text().splitlines() if line.startswith("minimum_noise_sums"))
+    own = federation.job / "app_client" / "config"
+    for name in ("party.toml", "policy.toml"):
+        shutil.copyfile(policy.with_name(name), own / name)
+    policy.write_text(policy.read_text().replace(floor, "minimum_noise_sums = 1000.0"))
+    assert submit(federation, trial) == []
+    record = trial.run.read()
+    assert record is not None and record.rounds[0].failed[site].startswith("refused-noise: ")
+    with pytest.raises(TypeError):
+        PartyExecutor(party_file=str(own / "party.toml"))  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("setting", "other", "told"),
+    [
+        ('folder = "consortium"', 'folder = "../../elsewhere"', "consortium.folder leads elsewhere"),
+        ('folder = "consortium"', 'folder = "/tmp/elsewhere"', "consortium.folder leads elsewhere"),
+        ('source = "pool.csv"', 'source = "/etc/passwd"', "cannot travel with a job"),
+        ('source = "pool.csv"', 'source = "sqlite:///private.db"\nquery = "SELECT 1"', "cannot travel with a job"),
+    ],
+)
+def test_a_job_reads_and_writes_nothing_else_at_the_server(
+    trial: Trial, federation: Federation, setting: str, other: str, told: str
+) -> None:
+    file = federation.job / "app_server" / "config" / "consortium.toml"
+    file.write_text(file.read_text().replace(setting, other))
+    ended = submit(federation, trial)
+    assert len(ended) == 1 and told in ended[0] and federation.seen == []

@@ -16,8 +16,7 @@ pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install col
 from federation import Federation
 
 from collegium.coordinator.run.run_folder import RunFolder
-from collegium_nvflare.controller import PLACE
-from collegium_nvflare.executor import PARTY_FILE
+from collegium_nvflare.own_folder import USUAL
 from collegium_nvflare.trial import made_records
 
 pytestmark = pytest.mark.slow
@@ -62,7 +61,7 @@ def test_the_lines_of_the_page_lead_to_a_student(tmp_path: Path) -> None:
         for line in site if number < 2 else ():  # the others type the same
             type_(line, workspace)
         if number:
-            own = (workspace / PARTY_FILE).parent
+            own = workspace / USUAL
             own.mkdir(parents=True)
             made_records(10 + number, 150).to_csv(workspace / "records.csv", index=False)
             text = "\n".join(party).replace("/data/records.csv", str(workspace / "records.csv"))
@@ -71,10 +70,10 @@ def test_the_lines_of_the_page_lead_to_a_student(tmp_path: Path) -> None:
     federation = Federation(tmp_path / "federation", tmp_path / "jobs" / "consortium", names)
     before = os.umask(0o022)
     try:
-        assert federation.submit(PLACE, PARTY_FILE) == []
+        assert federation.submit(None) == []
     finally:
         os.umask(before)
-    run = RunFolder(tmp_path / "federation" / "server" / PLACE / "consortium" / "run")
+    run = RunFolder(tmp_path / "federation" / "server" / USUAL / "consortium" / "run")
     record = run.read()
     assert record is not None and record.state == "finished" and run.student.exists()
     assert record.evaluation is not None, "nobody has public labels: the sites measured the student"

@@ -44,7 +44,7 @@ def test_a_job_has_settings_and_public_files_and_no_code(trial: Trial) -> None:
 def test_a_public_file_that_lies_elsewhere_does_not_travel(trial: Trial, tmp_path: Path) -> None:
     moved = tmp_path / "consortium.toml"
     moved.write_text(trial.consortium.read_text().replace('"pool.csv"', f'"{trial.folder / "pool.csv"}"'))
-    with pytest.raises(ConfigurationError, match="cannot travel with the job: put it beside"):
+    with pytest.raises(ConfigurationError, match="cannot travel with a job: put a file beside"):
         write_job(moved, tmp_path / "jobs")
 
 

@@ -43,17 +43,11 @@ def allow(
 def job(
     consortium: ConsortiumFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder of jobs.")] = Path("jobs"),
-    party_file: Annotated[
-        str, typer.Option(help="Each site's party.toml, below its workspace; {site} stands for its name.")
-    ] = "local/collegium/party.toml",
-    place: Annotated[
-        str, typer.Option(help="Where the server keeps ledger, keys and labels, below its workspace.")
-    ] = "local/collegium",
 ) -> None:
     """Write the job of a consortium for `nvflare job submit` and `nvflare simulator`: settings, and no code."""
     from collegium_nvflare.job import write_job
 
-    folder = write_job(consortium, output, place=place, party_file=party_file)
+    folder = write_job(consortium, output)
     typer.echo(f"{folder} is written; next: nvflare job submit -j {folder}")
 
 

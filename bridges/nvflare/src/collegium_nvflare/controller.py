@@ -29,12 +29,12 @@ from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 from collegium.whole_files import exclusive, remove_stale_temp_files, storing
 from collegium_nvflare import tasks
 from collegium_nvflare.members import JobMembers
+from collegium_nvflare.own_folder import SERVER, own_folder
 from collegium_nvflare.parties import NVFlareParties
+from collegium_nvflare.public_files import CONSORTIUM, below, public_file
 
 logger = logging.getLogger("collegium.coordinator")
 
-PLACE = "local/collegium"
-"""Where a workspace of NVFlare keeps what is Collegium's, below its root: it stays from job to job."""
 RESULTS = ("run.json", "labels.csv", "student.safetensors", "report.html")
 """Of the run's folder, what the job's own folder gets a copy of, and with it whoever downloads the job's result."""
 _JOIN_S = 120.0
@@ -54,14 +54,12 @@ class CoordinatorController(Controller):
 
     Parameters
     ----------
-    consortium : the consortium's TOML file, in the job's configuration.
-    place : the folder at the server in which the file's ``consortium.folder`` lies; below the workspace's root.
     wait_s : once a quorum has joined, how long the others may take.
     """
 
-    def __init__(self, consortium: str = "consortium.toml", place: str = PLACE, wait_s: float = 30.0) -> None:
+    def __init__(self, wait_s: float = 30.0) -> None:
         super().__init__()
-        self._file, self._place, self._wait_s = consortium, place, wait_s
+        self._wait_s = wait_s
         self._parties: NVFlareParties | None = None
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -91,12 +89,12 @@ class CoordinatorController(Controller):
 
     def _run(self, abort: Signal, context: FLContext) -> RunRecord:
         workspace, job = context.get_engine().get_workspace(), context.get_job_id()
-        settings = Path(workspace.get_app_config_dir(job)) / self._file
+        settings = Path(workspace.get_app_config_dir(job)).resolve() / CONSORTIUM
         config = read_consortium(settings)
-        base = Path(workspace.get_root_dir()) / self._place
-        given, here = config.consortium.folder, settings.resolve().parent
-        inside = given.relative_to(here) if given.is_relative_to(here) else given
-        place = ConsortiumFolder(base / inside, config.consortium.study)
+        for source in filter(None, (config.pool, config.holdout)):
+            public_file(source, public_root(config, None), settings.parent)
+        base = own_folder(workspace.get_root_dir(), SERVER)
+        place = ConsortiumFolder(base / below(config.consortium.folder, settings.parent), config.consortium.study)
         public = load_public(config.run, public_root(config, None))
         members = JobMembers(config, place)
         with exclusive(place.lock, f"another job runs in {place.path}; wait for it or abort it"):

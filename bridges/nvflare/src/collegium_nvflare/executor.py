@@ -15,25 +15,17 @@ from collegium.logs import event, raised_at
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Failure
 from collegium_nvflare import tasks
-from collegium_nvflare.site import Site, read_task
+from collegium_nvflare.own_folder import own_folder
+from collegium_nvflare.site import TASK, Site, read_task
 
 logger = logging.getLogger("collegium.party")
 
-PARTY_FILE = "local/collegium/party.toml"
-
 
 class PartyExecutor(Executor):
-    """Answers for the institution of its site, by the site's own files alone.
+    """Answers for the institution of its site, by the site's own files alone: a job can name no others."""
 
-    Parameters
-    ----------
-    party_file : the site's party.toml, below the root of its workspace; ``{site}`` stands for the site's name.
-    task_file : what the job means to learn, in the job's configuration.
-    """
-
-    def __init__(self, party_file: str = PARTY_FILE, task_file: str = "task.json") -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._party_file, self._task_file = party_file, task_file
         self._site: Site | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
@@ -67,7 +59,7 @@ class PartyExecutor(Executor):
     def _opened(self, context: FLContext) -> Site:
         workspace, name = context.get_engine().get_workspace(), context.get_identity_name()
         check_party_name(name, ConfigurationError)
-        file = Path(workspace.get_root_dir()) / self._party_file.format(site=name)
+        file = own_folder(workspace.get_root_dir(), name) / "party.toml"
         if not file.exists():
-            raise ConfigurationError(f"the site has no {self._party_file}: write it, as docs/nvflare.md shows")
-        return Site(name, file, read_task(Path(workspace.get_app_config_dir(context.get_job_id())) / self._task_file))
+            raise ConfigurationError(f"there is no {file}: write it, as docs/nvflare.md shows")
+        return Site(name, file, read_task(Path(workspace.get_app_config_dir(context.get_job_id())) / TASK))

@@ -8,29 +8,24 @@ from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.settings.consortium import public_root, read_consortium
 from collegium.coordinator.settings.run_config import load_public
 from collegium.data import DataSource
-from collegium.data.loading.files import find
-from collegium.errors import ConfigurationError
 from collegium.parties.enrolment import policy_text, promised
 from collegium.whole_files import storing, write_whole
 from collegium_nvflare.allowed import component
-from collegium_nvflare.controller import PLACE, CoordinatorController, sites_needed
-from collegium_nvflare.executor import PARTY_FILE, PartyExecutor
-from collegium_nvflare.site import write_task
+from collegium_nvflare.controller import CoordinatorController, sites_needed
+from collegium_nvflare.executor import PartyExecutor
+from collegium_nvflare.public_files import CONSORTIUM, public_file
+from collegium_nvflare.site import TASK, write_task
 
 TASK_REQUEST_INTERVAL_S = 0.1
 """How long a site waits before it asks for its next task: a run has dozens of them."""
 
 
-def write_job(
-    consortium: Path, output: Path, *, place: str = PLACE, party_file: str = PARTY_FILE, wait_s: float = 30.0
-) -> Path:
+def write_job(consortium: Path, output: Path) -> Path:
     """Write the job of a consortium's file below ``output``, and return its folder.
 
     Parameters
     ----------
     consortium : the file, as our own coordinator takes it; its public files go with the job.
-    place, wait_s : see `CoordinatorController`.
-    party_file : see `PartyExecutor`.
 
     Raises
     ------
@@ -44,10 +39,10 @@ def write_job(
         shutil.rmtree(folder, ignore_errors=True)
         server.mkdir(parents=True)
         client.mkdir(parents=True)
-        shutil.copyfile(consortium, server / "consortium.toml")
+        shutil.copyfile(consortium, server / CONSORTIUM)
         for source in filter(None, (config.pool, config.holdout)):
-            _copy_public(source, public_root(config, None), consortium, server)
-    write_task(config.task, client / "task.json")
+            _copy_public(source, public_root(config, None), consortium.resolve().parent, server)
+    write_task(config.task, client / TASK)
     _write(
         folder / "meta.json",
         {
@@ -56,11 +51,7 @@ def write_job(
             "deploy_map": {"app_server": ["server"], "app_client": sites},
         },
     )
-    controller = {
-        "id": "collegium",
-        "path": component(CoordinatorController),
-        "args": {"place": place, "wait_s": wait_s},
-    }
+    controller = {"id": "collegium", "path": component(CoordinatorController), "args": {}}
     _write(
         server / "config_fed_server.json",
         {
@@ -70,7 +61,7 @@ def write_job(
             "components": [],
         },
     )
-    executor = {"path": component(PartyExecutor), "args": {"party_file": party_file}}
+    executor = {"path": component(PartyExecutor), "args": {}}
     _write(
         client / "config_fed_client.json",
         {"format_version": 2, "executors": [{"tasks": ["collegium_*"], "executor": executor}], "components": []},
@@ -86,13 +77,11 @@ def agreed_policy(consortium: Path) -> tuple[str, str]:
     return policy_text(terms), promised(terms)
 
 
-def _copy_public(source: DataSource, root: Path | None, consortium: Path, server: Path) -> None:
-    """Put a public file where the server's copy of the consortium's file finds it; what is no file is found there."""
-    if source.is_named or source.is_database:
+def _copy_public(source: DataSource, root: Path | None, base: Path, server: Path) -> None:
+    """Put a public file where the server's copy of the consortium's file finds it; a named set is found there."""
+    path = public_file(source, root, base)
+    if path is None:
         return
-    base, path = consortium.resolve().parent, find(source.source, root).resolve()
-    if Path(source.source).is_absolute() or not path.is_relative_to(base):
-        raise ConfigurationError(f"{path} cannot travel with the job: put it beside {consortium}, and name it so there")
     copied = server / path.relative_to(base)
     copied.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():

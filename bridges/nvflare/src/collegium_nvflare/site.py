@@ -15,6 +15,8 @@ from collegium.protocol.roster import Roster
 from collegium.whole_files import make_private, read_whole, remove_stale_temp_files, write_whole
 
 STATE = Path("state")
+TASK = "task.json"
+"""What a job means to learn, in its configuration."""
 
 
 class SiteConfig(PartyConfig):

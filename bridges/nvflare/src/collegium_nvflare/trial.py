@@ -6,6 +6,7 @@ NVFlare is imported after our sessions, which allow TLS 1.3 alone only where the
 
 import functools
 import hashlib
+import os
 import resource
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from collegium.simulations.launcher import launch
 from collegium.whole_files import make_folder, write_whole
 from collegium_nvflare.allowed import allow
 from collegium_nvflare.job import agreed_policy, write_job
+from collegium_nvflare.own_folder import SERVER, VARIABLE
 
 NAME = "clinics"
 SEED = 0
@@ -138,18 +140,14 @@ class Trial:
         return self.folder / "consortium.toml"
 
     @property
-    def place(self) -> str:
-        """Where the server keeps what is Collegium's."""
-        return str(self.folder / "server")
-
-    @property
-    def party_file(self) -> str:
-        return str(self.folder / "sites" / "{site}" / "party.toml")
+    def own(self) -> str:
+        """Where each site keeps what is its own, as `own_folder.VARIABLE` says it."""
+        return str(self.folder / "sites" / "{site}")
 
     @property
     def run(self) -> RunFolder:
         """What the server keeps of the run over NVFlare."""
-        return RunFolder(self.folder / "server" / "consortium" / "run")
+        return RunFolder(self.folder / "sites" / SERVER / "consortium" / "run")
 
     @property
     def workspace(self) -> Path:
@@ -161,7 +159,7 @@ class Trial:
 
     def job(self) -> Path:
         """Write the job; returns its folder."""
-        return write_job(self.consortium, self.folder / "jobs", place=self.place, party_file=self.party_file)
+        return write_job(self.consortium, self.folder / "jobs")
 
     def start(self) -> "subprocess.Popen[bytes]":
         """``nvflare simulator`` on the job, with a process for every site; what it says is in ``simulator.log``."""
@@ -170,7 +168,11 @@ class Trial:
         command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), "-w", str(self.workspace)]
         with (self.folder / "simulator.log").open("wb") as log:
             return subprocess.Popen(
-                [*command, "-t", str(len(self.sites))], cwd=self.folder, stdout=log, stderr=subprocess.STDOUT
+                [*command, "-t", str(len(self.sites))],
+                cwd=self.folder,
+                env=os.environ | {VARIABLE: self.own},
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
 
     def over_nvflare(self) -> Cost:
