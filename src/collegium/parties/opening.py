@@ -68,7 +68,7 @@ class Opening:
 
         config, name = self._config, self._credentials.name
         logger.info("loading the records of %s", name)
-        records = _records(config, task)
+        records = records_of(config, task)
 
         def opened(policy: PolicyConfig) -> Party:
             account = self._book(policy)
@@ -108,7 +108,7 @@ class Opening:
         return AnswerBook(self._config.folder, self._credentials.name, policy, self._credentials.signing_key)
 
 
-def _records(config: PartyConfig, task: Task) -> "Examples":
+def records_of(config: PartyConfig, task: Task) -> "Examples":
     """The institution's records; ColumnMissing where their file's header lacks a column, whatever its rows hold."""
     from collegium.data import load
     from collegium.data.loading.loading import lacks_columns
