@@ -7,10 +7,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: docs demo check test style types fast-tests processors busy coverage dist audit stubs clean
 
-.venv/installed: pyproject.toml accounting/pyproject.toml reproduction/pyproject.toml
+.venv/installed: pyproject.toml accounting/pyproject.toml bridges/nvflare/pyproject.toml reproduction/pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ./accounting --editable '.[all,dev]' --editable ./reproduction
+	$(BIN)/python -m pip install --quiet --editable ./accounting --editable '.[all,dev]' --editable ./reproduction \
+		--editable ./bridges/nvflare
 	touch $@
 
 demo: .venv/installed
@@ -56,11 +57,12 @@ coverage: .venv/installed
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-# Source archives and wheels of the three distributions.
+# Source archives and wheels of the four distributions.
 dist: .venv/installed
 	$(BIN)/python -m build --outdir dist accounting
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m build --outdir dist reproduction
+	$(BIN)/python -m build --outdir dist bridges/nvflare
 
 # Known vulnerabilities of the dependencies; says that nothing was audited where the package index has no advisories.
 audit: .venv/installed
@@ -72,4 +74,4 @@ stubs: .venv/installed
 		src/collegium/protocol/proto/collegium/protocol/v1/*.proto
 
 clean:
-	rm -rf .venv build dist site src/*.egg-info accounting/src/*.egg-info reproduction/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build dist site src/*.egg-info accounting/src/*.egg-info reproduction/*.egg-info bridges/nvflare/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -15,7 +15,7 @@ import typer
 from collegium.clock import utc_now
 from collegium.data.loading.sources import data_root
 from collegium.data.task import Task
-from collegium.errors import ColumnMissing, ConfigurationError, DataError
+from collegium.errors import ConfigurationError, DataError
 from collegium.interrupts import stoppable
 from collegium.limits import PROTOCOL_VERSION
 from collegium.logs import LogFormat, configure_logging, event
@@ -25,22 +25,18 @@ from collegium.parties.config import (
     OwnRecords,
     PartyConfig,
     known_roster,
-    membership_of,
     policy_of,
-    require_limits,
 )
 from collegium.parties.enrol_cli import accept_key, enrol
 from collegium.parties.enrolment import enrolled_tasks
 from collegium.parties.kinds.evaluation import kept_evaluation
-from collegium.parties.known_ledger import KnownLedger
-from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.identities import Credentials
 from collegium.settings import read_toml, validate_config
 from collegium.whole_files import make_private, remove_stale_temp_files
 from collegium_accounting.terminal import epsilon_text
 
 if TYPE_CHECKING:
-    from collegium.data import Examples
+    pass
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an institution.")
 app.command()(enrol)
@@ -73,69 +69,13 @@ def serve(
     for place in {config.folder, (config.roster or config.folder).parent}:
         remove_stale_temp_files(place)
 
-    known = known_roster(config, credentials)
+    from collegium.parties.opening import Opening
+    from collegium.parties.session import PartySession
 
-    def policy_in_force() -> PolicyConfig:
-        policy = policy_of(config)
-        require_limits(policy, len({*config.parties, credentials.name}) if config.parties else 0)
-        if config.noise_seed is not None and not policy.seeded_noise:
-            raise ConfigurationError(
-                f"{config_file}: noise_seed protects nobody: the policy must set seeded_noise = true"
-            )
-        return policy
-
-    def book_of(policy: PolicyConfig) -> AnswerBook:
-        return AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
-
-    book_of(policy_in_force()).close()  # what cannot be used is said before anybody is dialled
-    if config.noise_seed is not None:
-        log.warning("NOT PRIVATE: this party's noise follows from noise_seed")
-    membership = membership_of(config, credentials, known)
-    if known is not None:
-        log.info("%s", known)
-
-    from collegium.parties.renewed_party import RenewedParty
-    from collegium.parties.session import Answers, PartySession
-
-    def open_party(task: Task) -> Answers:
-        if (known_tasks := enrolled_tasks(config_file.parent)) and task not in known_tasks:
-            raise ConfigurationError(
-                "the consortium's task is none that this institution enrolled for: enrol again in the same folder to "
-                "agree to it"
-            )
-        from collegium.data import PoolStore
-        from collegium.parties.party import Party
-
-        log.info("loading the records of %s", credentials.name)
-        records = _records(config, task)
-
-        def opened(policy: PolicyConfig) -> Party:
-            account = book_of(policy)
-            return Party(
-                credentials.name,
-                records,
-                task,
-                folder=config.folder,
-                pools=PoolStore(config.folder / "pools", keep=policy.pools),
-                device=config.device,
-                threads=config.threads,
-                policy=Policy(policy),
-                account=account,
-                allowed_imports=policy.teacher_imports,
-                own_teacher=config.teacher,
-                membership=membership,
-                ledger=KnownLedger(account, credentials.signing_key.sign),
-                record_rho=policy.record_rho,
-                persons=bool(config.data.persons),
-                progress=lambda ready, wanted: log.info(
-                    "teachers ready: %d of %d", ready, wanted, extra=event("teachers-ready", ready=ready, wanted=wanted)
-                ),
-            )
-
-        return RenewedParty(config.policy, policy_in_force, opened)
-
+    opening = Opening(config_file, config, credentials)
+    known = opening.known
     session = PartySession(
-        open_party,
+        opening,
         lambda: Credentials.load(config.credentials, "party"),
         config.coordinator,
         on_connected=lambda: log.info(
@@ -151,20 +91,6 @@ def serve(
         log.info("%s dials %s", credentials.name, config.coordinator)
         reason = session.run()
     log.info("ended: %s", reason, extra=event("ended", reason=reason))
-
-
-def _records(config: PartyConfig, task: Task) -> "Examples":
-    """The institution's records; ColumnMissing where their file's header lacks a column, whatever its rows hold."""
-    from collegium.data import load
-    from collegium.data.loading.loading import lacks_columns
-
-    root = data_root(config.data_root)
-    try:
-        return load(config.data, task, data_root=root)
-    except DataError as error:
-        if lacks_columns(config.data, task, root):
-            raise ColumnMissing(str(error)) from error
-        raise DataError(str(error)) from error  # never ColumnMissing, which would be told: rows may have a part in it
 
 
 def _stop_at_the_end_of_stdin(stop: Callable[[], None]) -> None:

@@ -87,9 +87,7 @@ def enrol(  # noqa: PLR0913 -- each is an option of the command
         known.take(answer.roster_json)
     except IdentityError as error:
         refused = str(error)
-    tasks = [*enrolled_tasks(folder), *(task for task in answer.tasks)]
-    tasks = [task for number, task in enumerate(tasks) if task not in tasks[:number]]
-    write_whole(folder / TASKS, _TASKS.dump_json(tuple(tasks)).decode() + "\n")
+    keep_tasks(folder, answer.tasks)
     settings = filled(
         "collegium.parties",
         "party.toml",
@@ -128,6 +126,13 @@ def _whose(group: str | None, one_row_each: bool | None) -> str:
     if group:
         return f"group = {toml_value(group)}"
     return '# group = "id"' if one_row_each is None else f"one_row_each = {toml_value(one_row_each)}"
+
+
+def keep_tasks(folder: Path, tasks: Collection[Task]) -> None:
+    """Note that the party in ``folder`` enrolled for these tasks too; StorageError if the file cannot be used."""
+    kept = [*enrolled_tasks(folder), *tasks]
+    kept = [task for number, task in enumerate(kept) if task not in kept[:number]]
+    write_whole(folder / TASKS, _TASKS.dump_json(tuple(kept)).decode() + "\n")
 
 
 def enrolled_tasks(folder: Path) -> tuple[Task, ...]:

@@ -23,3 +23,5 @@ def _folder(context: Context) -> Path:
 
 
 server_app, client_app = apps_for(_folder, lambda grid, context: drive_prepared(grid, _folder(context)))
+
+__all__ = ["client_app", "server_app"]  # `flwr run` finds the apps by reading this file, and not in the line above

@@ -1,4 +1,4 @@
-"""What is built installs: the three distributions, from their source archives, in an environment of their own."""
+"""What is built installs: the four distributions, from their source archives, in an environment of their own."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the distributions' source archives, and of the wheels that are built from these archives."""
     folder = tmp_path_factory.mktemp("built")
     copy = folder / "checkout"
-    for name in ("src", "accounting", "reproduction"):
+    for name in ("src", "accounting", "reproduction", "bridges"):
         shutil.copytree(ROOT / name, copy / name, ignore=LEFT_OUT)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
-    for project in (copy / "accounting", copy, copy / "reproduction"):
+    for project in (copy / "accounting", copy, copy / "reproduction", copy / "bridges" / "nvflare"):
         run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", project, cwd=folder)
     return folder / "dist"
 
@@ -69,7 +69,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_distribution_has_a_source_archive_and_a_wheel(built: Path) -> None:
     assert {path.name for path in built.iterdir()} == {
         f"{name}-{__version__}{ending}"
-        for name in ("collegium", "collegium_accounting", "collegium_reproduction")
+        for name in ("collegium", "collegium_accounting", "collegium_nvflare", "collegium_reproduction")
         for ending in (".tar.gz", "-py3-none-any.whl")
     }
 

@@ -11,8 +11,8 @@ from collegium.data.loading.loading import load
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import Task
 from collegium.errors import CannotServe, CollegiumError, ColumnMissing, ConfigurationError, DataError, StorageError
-from collegium.parties.cli import _records
 from collegium.parties.config import OwnRecords, PartyConfig
+from collegium.parties.opening import records_of
 from collegium.parties.session import Answers, PartySession
 from collegium.protocol.channels import Backoff
 
@@ -54,7 +54,7 @@ def test_what_is_told_follows_from_the_header_alone(tmp_path: Path, ending: str)
         source = OwnRecords(source=str(path), label="ill")
         config = PartyConfig(coordinator="a:1", credentials=tmp_path, data=source, folder=tmp_path)
         try:
-            _records(config, TABLE)
+            records_of(config, TABLE)
         except DataError as error:
             return type(error)
         return None

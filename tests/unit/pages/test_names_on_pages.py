@@ -16,12 +16,15 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *(ROOT / "examples").rglob("*.md"),
         ROOT / "accounting" / "README.md",
+        ROOT / "bridges" / "nvflare" / "README.md",
     ]
 )
 FOLDERS = (
     "src/collegium",
     "accounting/src/collegium_accounting",
     "reproduction/collegium_reproduction",
+    "bridges/nvflare/src/collegium_nvflare",
+    "bridges/nvflare/tests",
     "tests",
     "accounting/tests",
     "benchmarks",

@@ -1,0 +1,122 @@
+"""A party from its own files: its records, its policy and answer book, and with whom it is summed."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collegium.data.loading.sources import data_root
+from collegium.data.task import Task
+from collegium.errors import ColumnMissing, ConfigurationError, DataError
+from collegium.logs import event
+from collegium.parties.answer_book import AnswerBook
+from collegium.parties.config import PartyConfig, known_roster, membership_of, policy_of, require_limits
+from collegium.parties.enrolment import enrolled_tasks
+from collegium.parties.known_ledger import KnownLedger
+from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.session import Answers
+from collegium.protocol.identities import Credentials
+
+if TYPE_CHECKING:
+    from collegium.data import Examples
+
+logger = logging.getLogger("collegium.party")
+
+
+class Opening:
+    """Opens the party of ``file``, whatever carries its requests.
+
+    Parameters
+    ----------
+    file : party.toml; the tasks that its institution enrolled for lie beside it.
+    config : what that file says.
+    credentials : the party's own.
+
+    Raises
+    ------
+    ConfigurationError, StorageError
+        What cannot be used is said before anybody is dialled.
+    """
+
+    def __init__(self, file: Path, config: PartyConfig, credentials: Credentials) -> None:
+        self._file, self._config, self._credentials = file, config, credentials
+        self.known = known_roster(config, credentials)
+        self._book(self._policy_in_force()).close()
+        if config.noise_seed is not None:
+            logger.warning("NOT PRIVATE: this party's noise follows from noise_seed")
+        self._membership = membership_of(config, credentials, self.known)
+        if self.known is not None:
+            logger.info("%s", self.known)
+
+    def __call__(self, task: Task) -> Answers:
+        """The party for the consortium's task.
+
+        Raises
+        ------
+        ConfigurationError
+            If it is none that the institution enrolled for.
+        DataError
+            If its records are not what the task needs.
+        """
+        if (known_tasks := enrolled_tasks(self._file.parent)) and task not in known_tasks:
+            raise ConfigurationError(
+                "the consortium's task is none that this institution enrolled for: enrol again in the same folder to "
+                "agree to it"
+            )
+        from collegium.data import PoolStore
+        from collegium.parties.party import Party
+        from collegium.parties.renewed_party import RenewedParty
+
+        config, name = self._config, self._credentials.name
+        logger.info("loading the records of %s", name)
+        records = records_of(config, task)
+
+        def opened(policy: PolicyConfig) -> Party:
+            account = self._book(policy)
+            return Party(
+                name,
+                records,
+                task,
+                folder=config.folder,
+                pools=PoolStore(config.folder / "pools", keep=policy.pools),
+                device=config.device,
+                threads=config.threads,
+                policy=Policy(policy),
+                account=account,
+                allowed_imports=policy.teacher_imports,
+                own_teacher=config.teacher,
+                membership=self._membership,
+                ledger=KnownLedger(account, self._credentials.signing_key.sign),
+                record_rho=policy.record_rho,
+                persons=bool(config.data.persons),
+                progress=lambda ready, wanted: logger.info(
+                    "teachers ready: %d of %d", ready, wanted, extra=event("teachers-ready", ready=ready, wanted=wanted)
+                ),
+            )
+
+        return RenewedParty(config.policy, self._policy_in_force, opened)
+
+    def _policy_in_force(self) -> PolicyConfig:
+        config, policy = self._config, policy_of(self._config)
+        require_limits(policy, len({*config.parties, self._credentials.name}) if config.parties else 0)
+        if config.noise_seed is not None and not policy.seeded_noise:
+            raise ConfigurationError(
+                f"{self._file}: noise_seed protects nobody: the policy must set seeded_noise = true"
+            )
+        return policy
+
+    def _book(self, policy: PolicyConfig) -> AnswerBook:
+        return AnswerBook(self._config.folder, self._credentials.name, policy, self._credentials.signing_key)
+
+
+def records_of(config: PartyConfig, task: Task) -> "Examples":
+    """The institution's records; ColumnMissing where their file's header lacks a column, whatever its rows hold."""
+    from collegium.data import load
+    from collegium.data.loading.loading import lacks_columns
+
+    root = data_root(config.data_root)
+    try:
+        return load(config.data, task, data_root=root)
+    except DataError as error:
+        if lacks_columns(config.data, task, root):
+            raise ColumnMissing(str(error)) from error
+        raise DataError(str(error)) from error  # never ColumnMissing, which would be told: rows may have a part in it
