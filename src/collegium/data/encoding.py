@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from collegium.data.several_labels import numbers_of
+from collegium.data.spelling import nearest
 from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.errors import ColumnMissing, DataError
 
@@ -150,10 +151,12 @@ def encode_table(
     """
     lacking = [column.name for column in inputs.columns if column.name not in frame.columns]
     if lacking and (absent == "refuse" or len(lacking) == len(inputs.columns)):
+        like = {near: name for name in lacking if (near := nearest(name, frame.columns)) is not None}
+        pairs = [f'"{near}" = "{name}"' for near, name in like.items()]
+        meant = ", ".join(pairs) or '"its name in the file" = "its name in the task"'
         raise ColumnMissing(
             f"{origin}: no column {', '.join(lacking[:10])}; there are {', '.join(map(str, frame.columns[:60]))}: "
-            'beside source, set rename = { "its name in the file" = "its name in the task" }, or absent = "missing" '
-            "if this source has no such values"
+            f'beside source, set rename = {{ {meant} }}, or absent = "missing" if this source has no such values'
         )
     frame = frame.assign(**dict.fromkeys(lacking, ""))
     encoded = np.zeros((len(frame), *inputs.shape), dtype=np.float32)
@@ -277,7 +280,7 @@ def _encode_categories(values: pd.Series[Any], column: CategoryColumn, part: NDA
     texts, where = np.unique(texts_of(values), return_inverse=True)
     found = np.array([places.get(text, len(column.categories)) for text in texts], dtype=np.int64)[where]
     part[np.arange(len(found)), found] = 1
-    missing = np.array([text.lower() in MISSING for text in texts])[where]
+    missing = np.array([text.lower() in MISSING for text in texts], dtype=np.bool_)[where]
     return np.asarray((found == len(column.categories)) & ~missing)
 
 

@@ -3,10 +3,9 @@
 What is found depends on private records: it is for the institution alone, and nothing is sent anywhere.
 """
 
-import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from collegium.data.encoding import MISSING, read_numbers, text_of
 from collegium.data.loading.files import find, found_settings
 from collegium.data.loading.loading import load, read_records, respelt
 from collegium.data.loading.sources import DataSource, Records
+from collegium.data.spelling import nearest
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
 from collegium.errors import DataError
 from collegium.settings import toml_value
@@ -148,7 +148,7 @@ def _check_persons(
 def _check_labels(found: RecordsCheck, records: Records, source: DataSource, task: Task) -> None:
     name = source.label or records.label
     if name not in records.frame.columns:
-        near = _nearest(name, records.frame.columns)
+        near = nearest(name, records.frame.columns)
         found.notes.append(f"there is no label column {name}{_instead(near, records.frame.columns)}")
         return
     counts = Counter(respelt(records.frame[name], source.classes).tolist())
@@ -164,7 +164,7 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         elif label.lower() in MISSING and label.casefold() not in map(str.casefold, classes):
             found.notes.append(f"{count} records have no label: remove them or label them")
         else:
-            near = _nearest(label, classes)
+            near = nearest(label, classes)
             if len(suggested) < (SHOWN if len(counts) > most else most):
                 meant = f": {near}?" if near else ""
                 found.notes.append(f"the label {label!r} of {count} records is no class{meant}")
@@ -190,12 +190,12 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
     frame = records.frame.rename(columns=source.rename)
     wanted = [column.name for column in inputs.columns]
     spare = [str(name) for name in frame.columns if name not in (*wanted, source.label or records.label, source.group)]
-    nearest = {name: _nearest(name, spare) for name in wanted if name not in frame.columns}
-    renamed = {near: name for name, near in nearest.items() if near is not None}
+    like = {name: nearest(name, spare) for name in wanted if name not in frame.columns}
+    renamed = {near: name for name, near in like.items() if near is not None}
     others = [one for one in spare if one not in renamed]
     shared = [one for one in others if not frame[one].is_unique]  # no name of a row, so perhaps what is lacking
-    lacking = [name for name, near in nearest.items() if near is None]
-    found.notes += [f"there is no column {name}{_instead(near, ())}" for name, near in nearest.items() if near]
+    lacking = [name for name, near in like.items() if near is None]
+    found.notes += [f"there is no column {name}{_instead(near, ())}" for name, near in like.items() if near]
     if lacking:
         found.notes.append(f"there is no column {', '.join(lacking)}{_instead(None, others)}")
     if 0 < len(shared) < len(lacking):  # an amount of money may be another in every row too
@@ -249,7 +249,7 @@ def _check_categories(
     said, known_ones = [f"{missing} missing"] if missing else [], ""
     if unknown:
         said.append(f"{sum(unknown.values())} of no known category ({_some(unknown, known)})")
-        meant = {text: _nearest(text, sorted(known)) or FILL_IN for text, _ in unknown.most_common(SUGGESTED)}
+        meant = {text: nearest(text, sorted(known)) or FILL_IN for text, _ in unknown.most_common(SUGGESTED)}
         every: dict[str, dict[str, str]] = found.settings.setdefault("values", dict(source.values))  # type: ignore[assignment]
         every[column.name] = {**own, **meant}
         if FILL_IN in meant.values():
@@ -262,7 +262,7 @@ def _some(counts: Mapping[str, int], known: set[str] | None = None) -> str:
     """The most frequent texts, each with the known one that it may stand for."""
     shown = []
     for text, count in Counter(counts).most_common(SHOWN):
-        near = _nearest(text, sorted(known)) if known else None
+        near = nearest(text, sorted(known)) if known else None
         shown.append(f"{count} × {text!r}" + (f": {near}?" if near else ""))
     return ", ".join(shown) + (", …" if len(counts) > SHOWN else "")
 
@@ -272,10 +272,3 @@ def _instead(near: str | None, names: Iterable[object]) -> str:
     shown = [str(name) for name in names]
     listed = f"; the file also has {', '.join(shown[:12])}{', …' if len(shown) > 12 else ''}" if shown else ""
     return f": is it {near}?" if near is not None else listed
-
-
-def _nearest(text: str, known: Sequence[str] | Mapping[str, str] | Any) -> str | None:
-    """The known text that is most like ``text``, whatever the letters' case; None where none is like it."""
-    folded = {str(one).casefold(): str(one) for one in known}
-    close = difflib.get_close_matches(text.casefold(), list(folded), 1, 0.7)
-    return folded[close[0]] if close else None

@@ -211,33 +211,26 @@ def read_records(source: DataSource, task: Task, data_root: Path | None) -> Reco
     return read_file(find(source.source, data_root), source, task)
 
 
-def load_inputs(source: DataSource, task: Task) -> tuple[NDArray[np.uint8 | np.float32], pd.DataFrame]:
+def load_inputs(
+    source: DataSource, task: Task
+) -> tuple[NDArray[np.uint8 | np.float32], pd.DataFrame, pd.DataFrame | NDArray[Any]]:
     """The inputs that ``source`` names, labelled or not: what a finished student predicts.
 
     Returns
     -------
-    The encoded inputs ``[n, …]``, and a frame of ``n`` rows with the columns of the file under the task's names.
+    The encoded inputs ``[n, …]``; a frame of ``n`` rows with the columns of the file under the task's names; and the
+    inputs before they were encoded: that frame for a table's columns, else images or a matrix.
 
     Raises
     ------
     DataError
         If the file cannot be read or has no rows, or an input does not fit the task; the message names rows.
     """
-    records, frame, inputs = _whole(source, task)
-    return _encoded(records, frame, inputs, source, task), frame
-
-
-def raw_inputs(source: DataSource, task: Task) -> pd.DataFrame | NDArray[Any]:
-    """The inputs of `load_inputs` before they are encoded: a table's frame, images, or a matrix."""
-    _, frame, inputs = _whole(source, task)
-    return frame if inputs is None else inputs
-
-
-def _whole(source: DataSource, task: Task) -> tuple[Records, pd.DataFrame, NDArray[Any] | None]:
     records = read_file(find(source.source, None), source, task)
     chosen = _chosen(source, records)
     inputs = None if records.inputs is None else records.inputs(chosen)
-    return records, _renamed(records, records.frame.iloc[chosen], source), inputs
+    frame = _renamed(records, records.frame.iloc[chosen], source)
+    return _encoded(records, frame, inputs, source, task), frame, frame if inputs is None else inputs
 
 
 def encoded(records: Records, source: DataSource, task: Task) -> Examples:
