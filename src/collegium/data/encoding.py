@@ -184,7 +184,11 @@ def _encode_numbers(
     if unread:
         comma = decimal == "." and all(_DECIMAL_COMMA.fullmatch(text) for text in unread)
         advice = 'set decimal = "," beside source' if comma else "correct them"
-        advice = "write them as 2026-01-31 or 31.01.2026" if column.kind == "date" else advice
+        advice = (
+            'write them as 2026-01-31 or 31.01.2026, or set dates = "dd/mm/yyyy" beside source'
+            if column.kind == "date"
+            else advice
+        )
         raise DataError(
             f"{origin}: column {column.name}: {len(unread)} values are no {column.kind}s and none of the marks for a "
             f"missing value (empty, ?, NA, NaN, null): {advice} ({_rows(values[np.isin(texts_of(values), unread)])})"

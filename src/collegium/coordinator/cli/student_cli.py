@@ -1,6 +1,7 @@
 """`collegium student fit | evaluate`: from issued labels to a classifier that is measured."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +29,7 @@ Device = Annotated[str, typer.Option(help="The device that computes: auto, cpu o
 Threads = Annotated[int, typer.Option(min=1, help="The number of threads on the CPU.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
-USES = {
+USES: dict[Callable[..., None], str] = {
     predict: "Examples: collegium student predict student.safetensors new.csv --id patient -o predictions.csv; "
     "collegium student predict student.safetensors scans/ -o predictions.parquet",
     calibrate: "Examples: collegium student calibrate student.safetensors ward.csv --label diagnosis "

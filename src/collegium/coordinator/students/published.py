@@ -208,10 +208,10 @@ class PublishedStudent(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if isinstance(given, pd.DataFrame):
                 if given.empty:
                     raise DataError("the frame holds no records: give it at least one row")
-            else:
-                images = isinstance(self.task.inputs, ImageInputs)
-                given = check_array(given, dtype=None, ensure_all_finite=False, allow_nd=images)
-            return encode(given, self.task, unknown=self.unknown)
+                return encode(given, self.task, unknown=self.unknown)
+            images = isinstance(self.task.inputs, ImageInputs)
+            array = check_array(given, dtype=None, ensure_all_finite=False, allow_nd=images)
+            return encode(array, self.task, unknown=self.unknown)
         except (DataError, ValueError, TypeError) as error:
             raise UnfitInputs(str(error)) from error
 

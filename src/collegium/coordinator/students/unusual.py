@@ -33,7 +33,7 @@ def unusual(student: Student, x: NDArray[Any], raw: Any, decimal: str = ".") -> 
     raw : the same before they were encoded: a frame, or an array ``[n, columns]``.
     decimal : the decimal mark of numbers that are texts.
     """
-    found = {}
+    found: dict[str, Any] = {}
     clipped = clipped_columns(raw, student.task, decimal)
     if clipped is not None:
         found["clipped"] = clipped
