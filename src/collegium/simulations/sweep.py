@@ -27,7 +27,7 @@ OnRun = Callable[[int, int], None]
 
 
 # One call with names for a notebook.
-def simulate(
+def simulate(  # noqa: PLR0913 -- each name has its default
     frame: pd.DataFrame,
     label: str,
     *,

@@ -63,7 +63,8 @@ class Choice:
         return f"{self.mechanism}({shown}){asked}: ε = {self.epsilon:.4g}"
 
 
-def plan(
+# One call with names for a notebook.
+def plan(  # noqa: PLR0913 -- each name is an option of the command
     epsilon: float,
     *,
     delta: float = 1e-5,
