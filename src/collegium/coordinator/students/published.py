@@ -28,6 +28,7 @@ RawInputs: TypeAlias = "str | Path | pd.DataFrame | ArrayLike"
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 
 
+# More than 15 methods: half of them are what scikit-learn asks of a classifier.
 class PublishedStudent(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A student that answers raw inputs: a scikit-learn classifier that was fitted elsewhere.
 

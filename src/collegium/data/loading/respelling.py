@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -36,7 +37,7 @@ def respelt_numbers(frame: pd.DataFrame, source: DataSource, inputs: Inputs) -> 
             continue
         if source.thousands and not pd.api.types.is_numeric_dtype(values.dtype):
             between = re.compile(rf"(?<=\d){re.escape(source.thousands)}(?=\d\d\d(?!\d))")
-            values = changed[column.name] = _each(values, lambda text, between=between: between.sub("", text))
+            values = changed[column.name] = _each(values, partial(between.sub, ""))
         if column.name in source.scale:
             numbers, unread = read_numbers(values, source.decimal)
             if not unread:
