@@ -38,7 +38,7 @@ from collegium.settings import validate_config
 
 X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
 POOL = 40
-TASK = cg.task_of(X[:POOL], classes=list("abc"))
+TASK = cg.Task.from_array(X[:POOL], classes=list("abc"))
 POLICY = cg.PolicyConfig(
     minimum_noise_votes=1,
     minimum_noise_sums=0.05,

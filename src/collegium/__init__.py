@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from collegium import errors as errors
     from collegium.coordinator.students.published import load_student as load_student
     from collegium.data.examples import encode as encode
-    from collegium.data.examples import task_of as task_of
+    from collegium.data.task import Task as Task
     from collegium.parties.party import Party as Party
     from collegium.parties.policy import PolicyConfig as PolicyConfig
     from collegium.simulations.local import Coordinator as Coordinator
     from collegium.simulations.local import LocalParties as LocalParties
+    from collegium.simulations.sweep import simulate as simulate
     from collegium_accounting.analysis.account import account as account
+    from collegium_accounting.analysis.planning import plan as plan
+    from collegium_accounting.mechanisms.class_sums import ClassSums as ClassSums
     from collegium_accounting.mechanisms.confident_gnmax import ConfidentGNMax as ConfidentGNMax
     from collegium_accounting.mechanisms.exponential import Exponential as Exponential
     from collegium_accounting.mechanisms.gnmax import GNMax as GNMax
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 from collegium.version import __version__
 
 _DEFINED_IN = {
+    "ClassSums": "collegium_accounting.mechanisms.class_sums",
     "ConfidentGNMax": "collegium_accounting.mechanisms.confident_gnmax",
     "Coordinator": "collegium.simulations.local",
     "Exponential": "collegium_accounting.mechanisms.exponential",
@@ -33,10 +37,12 @@ _DEFINED_IN = {
     "LocalParties": "collegium.simulations.local",
     "Party": "collegium.parties.party",
     "PolicyConfig": "collegium.parties.policy",
+    "Task": "collegium.data.task",
     "account": "collegium_accounting.analysis.account",
     "encode": "collegium.data.examples",
     "load_student": "collegium.coordinator.students.published",
-    "task_of": "collegium.data.examples",
+    "plan": "collegium_accounting.analysis.planning",
+    "simulate": "collegium.simulations.sweep",
 }
 """The module that defines each public name."""
 

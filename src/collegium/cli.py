@@ -3,6 +3,7 @@
 No large library is imported here. The module of a subcommand is imported when that subcommand runs.
 """
 
+import difflib
 import importlib
 import logging
 import os
@@ -84,7 +85,11 @@ class LazyGroup(TyperGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] in mounts():
             return args[0], load_command(args[0]), args[1:]
-        return super().resolve_command(ctx, args)
+        if ctx.resilient_parsing or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        close = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+        hint = f". Did you mean {close[0]!r}?" if close else ""
+        raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx)
 
 
 def load_command(name: str) -> click.Command:
@@ -93,6 +98,8 @@ def load_command(name: str) -> click.Command:
     command: Any = typer.main.get_command(app)
     if isinstance(command, click.Group) and name in command.commands:
         command = command.commands[name]
+    if isinstance(command, TyperGroup):
+        command.suggest_commands = not hasattr(click.exceptions, "NoSuchCommand")  # which says so itself
     command.name = name
     return command  # type: ignore[no-any-return]
 

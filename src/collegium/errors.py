@@ -22,6 +22,10 @@ class ColumnMissing(DataError):
     told = "its file lacks a column of the task; at the institution, collegium party check names it"
 
 
+class UnfitInputs(DataError, ValueError):
+    """Inputs do not fit what a student takes. scikit-learn knows it as a ValueError."""
+
+
 class CannotServe(CollegiumError):
     """A party that was welcomed went at once, because it cannot serve the consortium's task."""
 

@@ -30,7 +30,7 @@ from collegium.simulations.local import InProcessParties
 
 X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
 NAMES = [f"c-{n}" for n in range(5)]
-TASK = cg.task_of(X[:40], classes=["a", "b", "c"])
+TASK = cg.Task.from_array(X[:40], classes=["a", "b", "c"])
 POLICY = cg.PolicyConfig(minimum_noise_votes=1, record_rho=0.5)
 PARTICIPATIONS = 2
 WITHIN: dict[str, Any] = {

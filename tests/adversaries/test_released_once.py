@@ -43,7 +43,7 @@ POLICY = cg.PolicyConfig(
 
 
 def institutions(classes: int = 3, folder: Path | None = None) -> cg.LocalParties:
-    task, labels = cg.task_of(X[:40], classes=list("abc"[:classes])), np.minimum(Y, classes - 1)
+    task, labels = cg.Task.from_array(X[:40], classes=list("abc"[:classes])), np.minimum(Y, classes - 1)
     records = {name: (X[40 + n :: 5], labels[40 + n :: 5]) for n, name in enumerate(NAMES)}
     return cg.LocalParties(records, task, policy=POLICY, folder=folder)
 

@@ -27,7 +27,7 @@ from collegium_accounting.game.laws import block_epsilon, together
 from collegium_accounting.mechanisms import AddedBy, Adjacency, Unit, create
 
 X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
-TASK = cg.task_of(X[:40], classes=["a", "b", "c"])
+TASK = cg.Task.from_array(X[:40], classes=["a", "b", "c"])
 PUBLIC = PublicData(Examples(cg.encode(X[:40], TASK)))
 WITHIN = {"name": "individual-knn", "parameters": {"sigma": 8.0, "participations": 2}}
 VOTED = {"name": "gnmax", "parameters": {"sigma": 3.0}}

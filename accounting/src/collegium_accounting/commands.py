@@ -12,7 +12,7 @@ from rich.table import Table
 
 from collegium_accounting.analysis import audit as auditing
 from collegium_accounting.analysis import planning
-from collegium_accounting.analysis.account import PrivacyReport
+from collegium_accounting.analysis.account import ANY_NUMBER, PrivacyReport
 from collegium_accounting.analysis.account import account as account_for
 from collegium_accounting.analysis.epsilons import Bound, planned_charges
 from collegium_accounting.analysis.vote_files import read_votes
@@ -25,9 +25,6 @@ from collegium_accounting.terminal import on_one_thread
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 # Typer makes an option of each parameter of a command.
-
-_ANY_NUMBER = 10**9
-"""Queries of a run that is charged once, whatever their number."""
 
 _ORDERS = {"paper": PAPER_ORDERS, "wide": WIDE_ORDERS}
 
@@ -88,7 +85,7 @@ def account(
     kind, added = mechanism_named(mechanism), AddedBy(honest_survivors)
     described = create(mechanism, **kind.completed(given, delta=delta, queries=count or 0))
     if count is None and described.charged_once:
-        count = described.charged_queries(_ANY_NUMBER, added)
+        count = described.charged_queries(ANY_NUMBER, added)
     if count is None:
         raise ConfigurationError("say what to account for: --votes FILE, --queries N, or --screened M --answered N")
     if publish is not None and counts is None:
@@ -140,15 +137,19 @@ def account(
 
 @app.command(
     cls=with_mechanism_options("plan"),
-    epilog="Example: PROGRAM plan --epsilon 2 --delta 1e-5 --teachers 250 --classes 10 --gaps 0.8,0.6,0.3",
+    epilog="Examples: PROGRAM plan --epsilon 1 --classes 10;  "
+    "PROGRAM plan --epsilon 2 --delta 1e-5 --teachers 250 --classes 10 --gaps 0.8,0.6,0.3",
 )
 @on_one_thread
 def plan(
     context: typer.Context,
     epsilon: Annotated[float, typer.Option(help="The ε that the whole plan may cost.")],
-    teachers: Annotated[int, typer.Option(help="The number of teachers of all parties.")],
+    teachers: Annotated[
+        int | None, typer.Option(help="The number of teachers of all parties. Without it: class sums, the default.")
+    ] = None,
     delta: Annotated[float, typer.Option(help="The δ of the guarantee.")] = 1e-5,
     classes: Annotated[int, typer.Option(help="The number of classes.")] = 10,
+    rounds: Annotated[int, typer.Option(min=1, help="Class sums that are released, each with this noise.")] = 1,
     gaps: Annotated[str, typer.Option(help="Expected gaps, as shares of the teachers, separated by commas.")] = "0.75",
     queries: Annotated[int | None, typer.Option(help="The number of queries. Without it: as many as fit.")] = None,
     agreement: Annotated[float, typer.Option(help="Share of labels that should name the majority class.")] = 0.95,
@@ -158,12 +159,28 @@ def plan(
     plot: Annotated[Path | None, typer.Option(help="Draw the trade-off into this file (.png, .svg, .pdf).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Propose noise, threshold and number of queries for a target (ε, δ) and the expected gaps.
+    """Propose the noise of class sums for a target (ε, δ); with --teachers, of their votes for the expected gaps.
 
     How many parties may be away or collude, and of how many the noise counts, `collegium provision --check` says.
     """
     _check_delta(delta)
     given = mechanism_options(context)
+    if teachers is None:
+        chosen = planning.plan(
+            epsilon,
+            delta=delta,
+            classes=classes,
+            rounds=rounds,
+            queries=queries,
+            mechanism=None if mechanism == "all" else mechanism,
+        )
+        if as_json:
+            shown = {"epsilon": epsilon, "delta": delta, "best": asdict(chosen)}
+            typer.echo(json.dumps(shown, ensure_ascii=False, allow_nan=False))
+        else:
+            sums = "one sum labels" if rounds == 1 else f"{rounds} sums label"
+            typer.echo(f"{chosen} at δ = {delta:g}; {sums} the whole pool")
+        return
     if mechanism == "all" and given:
         raise ConfigurationError(
             f"--{next(iter(given)).replace('_', '-')} belongs to one mechanism: name the mechanism with -m"
@@ -191,7 +208,7 @@ def plan(
     table = Table(title=f"Plans within ε = {epsilon:g} at δ = {delta:g} ({unit} level)")
     for heading in ("mechanism", "parameters", "queries", "labels", "ε", "majority, %"):
         table.add_column(heading, justify="left" if heading in ("mechanism", "parameters") else "right")
-    for choice in sorted(found, key=lambda one: (one.agreement < agreement, -one.correct))[:15]:
+    for choice in sorted(found, key=lambda one: ((one.agreement or 0.0) < agreement, -(one.correct or 0.0)))[:15]:
         mark = ""
         if (choice.mechanism, choice.parameters) == (chosen.mechanism, chosen.parameters):
             choice, mark = chosen, " ←"  # the others are compared by the published bound, which affords fewer queries
@@ -201,7 +218,7 @@ def plan(
             f"{choice.queries:,}",
             f"{choice.answered:,}",
             f"{choice.epsilon:.3f}",
-            f"{100 * choice.agreement:.2f}",
+            f"{100 * (choice.agreement or 0.0):.2f}",
         )
     Console().print(table)
     Console().print(f"Best: {chosen.mechanism} with {_parameters(chosen.parameters)}, {chosen.queries:,} queries")

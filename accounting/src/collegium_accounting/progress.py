@@ -1,5 +1,6 @@
 """Long searches of the accountant say how far they are, to whoever listens."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,36 @@ def listening(listener: Listener) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+@contextmanager
+def telling(listener: Listener | None) -> Iterator[None]:
+    """As `listening`; without a listener, and where nobody listens yet, one line on standard error that changes."""
+    if listener is None and _listener.get() is not None:
+        yield
+        return
+    line = _OneLine()
+    with listening(listener or SearchLines(line.write)):
+        try:
+            yield
+        finally:
+            line.end()
+
+
+class _OneLine:
+    """A line on standard error that is written over where it is a terminal's."""
+
+    def __init__(self) -> None:
+        self._open = False
+
+    def write(self, text: str) -> None:
+        over = sys.stderr.isatty()
+        print(f"\r{text}" if over else text, end="" if over else "\n", file=sys.stderr, flush=True)
+        self._open = over
+
+    def end(self) -> None:
+        if self._open:
+            print(file=sys.stderr)
 
 
 def report_step(step: SearchStep) -> None:

@@ -8,7 +8,7 @@ def test_counts_are_right_within_their_noise_and_charged() -> None:
     x, y = rng.uniform(0, 100, (2000, 2)), rng.choice(["ill", "well"], 2000)
     policy = cg.PolicyConfig(questions=("class-sums", "table-one"), minimum_noise_sums=0.5, queries=9)
     records = {f"clinic-{n}": (x[n::5], y[n::5]) for n in range(5)}
-    parties = cg.LocalParties(records, cg.task_of(x, ["ill", "well"]), policy=policy)
+    parties = cg.LocalParties(records, cg.Task.from_array(x, ["ill", "well"]), policy=policy)
     coordinator = cg.Coordinator(parties, x, epsilon=2, counts={"table-one": {"columns": ["column-1"], "bins": 4}})
     coordinator.label()
     found, cells = (

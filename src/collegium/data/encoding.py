@@ -16,55 +16,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from collegium.data.several_labels import numbers_of
+from collegium.data.spelling import nearest
 from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
+from collegium.data.texts import MISSING as MISSING
+from collegium.data.texts import text_of as text_of
+from collegium.data.texts import texts_of as texts_of
 from collegium.errors import ColumnMissing, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "<na>", "nat", "null", "none"})
-"""How files write that a value is missing, in lower case."""
-
-_WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0*")
 _DATE = re.compile(
     r"(?:(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)|(?P<d>\d\d?)\.(?P<m>\d\d?)\.(?P<y>\d{4}))(?:[ T]\d\d:\d\d\S*)?"
 )
 """2026-01-31 or 31.01.2026; the time of the day that may follow is not read."""
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
-
-
-def text_of(value: object) -> str:
-    """One spelling for equal values: no blanks around it, whole numbers without a decimal point, missing as ``""``.
-
-    Files differ in how they write one value (``3`` or ``3.0``), and whether a reader takes a column for
-    integers may depend on another row. After this function neither matters.
-    """
-    import pandas as pd
-
-    if value is None or value is pd.NA or value is pd.NaT:
-        return ""
-    if isinstance(value, float | np.floating):
-        if np.isnan(value):
-            return ""
-        value = float(value)
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", errors="replace")
-    text = str(value).strip()
-    whole = _WHOLE_NUMBER.fullmatch(text)
-    text = whole.group(1) if whole else text
-    return "0" if text == "-0" else text
-
-
-def texts_of(values: pd.Series[Any]) -> NDArray[np.str_]:
-    """`text_of` of every value."""
-    import pandas as pd
-
-    if values.dtype == object:  # mixed types, among which True equals 1
-        return np.array([text_of(value) for value in values.array], dtype=np.str_)
-    codes, distinct = pd.factorize(values)
-    texts = np.array([*map(text_of, distinct), ""], dtype=np.str_)
-    return texts[codes]
 
 
 def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered: bool) -> NDArray[np.int64]:
@@ -150,10 +117,12 @@ def encode_table(
     """
     lacking = [column.name for column in inputs.columns if column.name not in frame.columns]
     if lacking and (absent == "refuse" or len(lacking) == len(inputs.columns)):
+        like = {near: name for name in lacking if (near := nearest(name, frame.columns)) is not None}
+        pairs = [f'"{near}" = "{name}"' for near, name in like.items()]
+        meant = ", ".join(pairs) or '"its name in the file" = "its name in the task"'
         raise ColumnMissing(
             f"{origin}: no column {', '.join(lacking[:10])}; there are {', '.join(map(str, frame.columns[:60]))}: "
-            'beside source, set rename = { "its name in the file" = "its name in the task" }, or absent = "missing" '
-            "if this source has no such values"
+            f'beside source, set rename = {{ {meant} }}, or absent = "missing" if this source has no such values'
         )
     frame = frame.assign(**dict.fromkeys(lacking, ""))
     encoded = np.zeros((len(frame), *inputs.shape), dtype=np.float32)
@@ -215,7 +184,11 @@ def _encode_numbers(
     if unread:
         comma = decimal == "." and all(_DECIMAL_COMMA.fullmatch(text) for text in unread)
         advice = 'set decimal = "," beside source' if comma else "correct them"
-        advice = "write them as 2026-01-31 or 31.01.2026" if column.kind == "date" else advice
+        advice = (
+            'write them as 2026-01-31 or 31.01.2026, or set dates = "dd/mm/yyyy" beside source'
+            if column.kind == "date"
+            else advice
+        )
         raise DataError(
             f"{origin}: column {column.name}: {len(unread)} values are no {column.kind}s and none of the marks for a "
             f"missing value (empty, ?, NA, NaN, null): {advice} ({_rows(values[np.isin(texts_of(values), unread)])})"
@@ -277,7 +250,7 @@ def _encode_categories(values: pd.Series[Any], column: CategoryColumn, part: NDA
     texts, where = np.unique(texts_of(values), return_inverse=True)
     found = np.array([places.get(text, len(column.categories)) for text in texts], dtype=np.int64)[where]
     part[np.arange(len(found)), found] = 1
-    missing = np.array([text.lower() in MISSING for text in texts])[where]
+    missing = np.array([text.lower() in MISSING for text in texts], dtype=np.bool_)[where]
     return np.asarray((found == len(column.categories)) & ~missing)
 
 

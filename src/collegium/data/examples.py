@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from collegium.data.encoding import encode_images, encode_labels, encode_matrix, encode_table, encode_vectors, text_of
-from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
+from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
 from collegium.errors import DataError
 
 if TYPE_CHECKING:
@@ -97,58 +97,6 @@ class Examples:
 _ORIGIN = "the array"
 
 
-def task_of(public: ArrayLike, classes: Sequence[object]) -> Task:
-    """The task of inputs that look like some public ones.
-
-    The ranges of a table's columns are taken from ``public``, so it must hold no private record.
-
-    Parameters
-    ----------
-    public : array_like
-        Public inputs: a table of numbers, shape ``[n, columns]``, or images as uint8 (0 to 255), shape
-        ``[n, height, width]`` or ``[n, height, width, channels]``.
-    classes : sequence
-        The names of the classes, at least two; their order gives the class numbers.
-
-    Returns
-    -------
-    Task
-        The agreement that parties, coordinator and student share.
-
-    Raises
-    ------
-    DataError
-        If the shape or type is none of these, or no value of a column is a number.
-
-    Examples
-    --------
-    >>> import collegium as cg
-    >>> task = cg.task_of([[0.0, 20.0], [1.0, 60.0]], classes=["no", "yes"])
-    >>> [(column.low, column.high) for column in task.inputs.columns]
-    [(0.0, 1.0), (20.0, 60.0)]
-    """
-    inputs = np.asarray(public)
-    names = tuple(text_of(name) for name in classes)
-    if len(names) < 2 or len(set(names)) != len(names):
-        raise DataError(f"a task has at least two classes with different names, not {list(names)}")
-    if inputs.ndim in (3, 4):
-        return Task(classes=names, inputs=_image_inputs(inputs))
-    if inputs.ndim != 2 or inputs.dtype.kind not in "iufb" or len(inputs) == 0:
-        raise DataError(
-            f"inputs are a table of numbers [n, columns] or images [n, height, width]; got {inputs.dtype} of shape "
-            f"{list(inputs.shape)}"
-        )
-    values = np.where(np.isfinite(inputs.astype(np.float64)), inputs, np.nan)
-    if np.isnan(values).all(axis=0).any():
-        raise DataError("a column of the public inputs holds no number: leave it out")
-    low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
-    columns = [
-        NumberColumn(name=f"column-{number}", low=least, high=most if most > least else least + 1.0)
-        for number, (least, most) in enumerate(zip(low.tolist(), high.tolist(), strict=True))
-    ]
-    return Task(classes=names, inputs=TableInputs(columns=tuple(columns)))
-
-
 def encode(inputs: ArrayLike | pd.DataFrame, task: Task, *, unknown: str = "missing") -> NDArray[np.uint8 | np.float32]:
     """Inputs as parties, coordinator and student take them; each row is encoded by itself.
 
@@ -176,7 +124,7 @@ def encode(inputs: ArrayLike | pd.DataFrame, task: Task, *, unknown: str = "miss
     Examples
     --------
     >>> import collegium as cg
-    >>> task = cg.task_of([[0.0, 20.0], [1.0, 60.0]], classes=["no", "yes"])
+    >>> task = cg.Task.from_array([[0.0, 20.0], [1.0, 60.0]], classes=["no", "yes"])
     >>> cg.encode([[0.5, 40.0], [0.5, float("nan")]], task)  # a value, and whether it is missing
     array([[0.5, 0. , 0.5, 0. ],
            [0.5, 0. , 0. , 1. ]], dtype=float32)
@@ -222,10 +170,3 @@ def examples_of(inputs: ArrayLike, labels: ArrayLike, task: Task, groups: ArrayL
         return Examples(x, given.astype(np.int64), members)
     texts = np.array([text_of(label) for label in given.tolist()], dtype=np.str_)
     return Examples(x, encode_labels(texts, task, origin=_ORIGIN, numbered=False), members)
-
-
-def _image_inputs(images: NDArray[Any]) -> ImageInputs:
-    if images.dtype != np.uint8:
-        raise DataError(f"images are unsigned bytes (uint8, 0 to 255), not {images.dtype}: convert them")
-    height, width, channels = (*images.shape[1:], 1)[:3]
-    return ImageInputs(height=height, width=width, channels=channels)

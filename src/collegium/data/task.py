@@ -5,14 +5,19 @@ depends on that record alone.
 """
 
 import re
+from collections.abc import Sequence
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from collegium.data.several_labels import MAX_LABELS
 from collegium.limits import MAX_CLASSES, MAX_FEATURES
 from collegium.settings import Frozen
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import ArrayLike
 
 EPOCH = date(1970, 1, 1)
 """A date counts as the number of days since this one."""
@@ -113,10 +118,12 @@ Inputs = Annotated[ImageInputs | TableInputs | VectorInputs, Field(discriminator
 
 
 class Task(Frozen):
-    """Classes (their order gives the label numbers) and inputs."""
+    """What a consortium learns; all of it is public. `from_frame` and `from_array` make one of public inputs."""
 
     classes: tuple[str, ...] = Field(min_length=2, max_length=MAX_CLASSES)
+    """Their names; their order gives the label numbers."""
     inputs: Inputs
+    """What an input is: the columns of a table, the size of an image or of a vector."""
     multilabel: bool = Field(default=False, exclude_if=lambda several: not several)
     """Whether a record holds any of the classes, none and all included, in place of one.
 
@@ -132,6 +139,72 @@ class Task(Frozen):
         if self.multilabel and "index" in self.classes:
             raise ValueError("in a multilabel task no class may be called 'index', which is a column of labels.csv")
         return self
+
+    @classmethod
+    def from_frame(
+        cls,
+        public: "pd.DataFrame",
+        *,
+        label: str | None = None,
+        classes: Sequence[object] | None = None,
+        out: Sequence[str] = (),
+    ) -> "Task":
+        """The task of records that look like the rows of a public frame.
+
+        Numbers and dates get the range that they have in ``public``, and texts its values as categories. So it must
+        hold no private record.
+
+        Parameters
+        ----------
+        public : pandas.DataFrame
+            Public rows. Columns of texts, truth values and of the dtype ``category`` are categories.
+        label : str, optional
+            The column of the class, which is no input.
+        classes : sequence, optional
+            The names of the classes, whose order gives their numbers; the values of ``label`` where it is left out.
+        out : sequence of str
+            Further columns that are no inputs, such as a patient's number.
+
+        Raises
+        ------
+        DataError
+            If there are no two classes, a column is not there, or one of texts differs in most rows.
+        """
+        from collegium.data.task_of_public import classes_of, columns_of
+
+        names = classes_of(public, label, classes)
+        columns = columns_of(public, [*out, *([] if label is None else [label])])
+        return cls.model_validate({"classes": names, "inputs": {"kind": "table", "columns": columns}})
+
+    @classmethod
+    def from_array(cls, public: "ArrayLike", classes: Sequence[object]) -> "Task":
+        """The task of inputs that look like those of a public array.
+
+        The ranges of a table's columns are taken from ``public``, so it must hold no private record.
+
+        Parameters
+        ----------
+        public : array_like
+            A table of numbers, shape ``[n, columns]``, or images as uint8 (0 to 255), shape ``[n, height, width]`` or
+            ``[n, height, width, channels]``.
+        classes : sequence
+            The names of the classes, at least two; their order gives the class numbers.
+
+        Raises
+        ------
+        DataError
+            If the shape or type is none of these, or no value of a column is a number.
+        """
+        from collegium.data.task_of_public import classes_of, inputs_of
+
+        return cls.model_validate({"classes": classes_of(None, None, classes), "inputs": inputs_of(public)})
+
+    def __repr__(self) -> str:
+        inputs, names = self.inputs, ", ".join(self.classes[:5]) + (", …" if len(self.classes) > 5 else "")
+        what = f"{len(inputs.columns)} columns" if isinstance(inputs, TableInputs) else f"{inputs.kind}s {inputs.shape}"
+        return f"<task: {names} from {what}>"
+
+    __str__ = __repr__
 
     @property
     def label_numbers(self) -> int:

@@ -51,6 +51,9 @@ class Forest:
     threshold: NDArray[np.float64]
     share: NDArray[np.float64]
 
+    def __repr__(self) -> str:
+        return f"Forest of {len(self.roots)} trees"
+
     @classmethod
     def grown(cls, x: NDArray[Any], y: IntArray, task: Task, *, trees: int, max_depth: int, seed: int) -> "Forest":
         """scikit-learn's random forest of inputs ``[n, …]`` and class numbers ``[n]``; depth 0 lets the trees grow."""

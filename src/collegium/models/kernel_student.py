@@ -46,6 +46,9 @@ class KernelStudent:
     logistic: bool = False
     network: "WholeNetwork | None" = None
 
+    def __repr__(self) -> str:
+        return f"KernelStudent of {len(self.kernel.landmarks)} landmarks"
+
     def scores(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """φ(x)ᵀ·coefficients, ``[n, classes]``: estimates of Pr[class | input] − 1/C, or of its logarithm.
 

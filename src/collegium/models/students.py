@@ -1,4 +1,4 @@
-"""What a published student is, and its file: named arrays and a description of the task, so that it may travel.
+"""How a published student is read: from named arrays and a description of the task, so that it may travel.
 
 Parties read the files that they are sent; no pickle is read, and no code is run but that of methods installed here.
 """
@@ -7,46 +7,23 @@ import importlib
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from collegium.data.task import Task
 from collegium.errors import StorageError
 from collegium.extras import load_plugin, optional_import
+from collegium.models.calibrated import CALIBRATED_FORMAT
+from collegium.models.calibrated import read_student as read_calibrated
 from collegium.models.devices import resolve_device
 from collegium.models.forests import FOREST_FORMAT
 from collegium.models.kernel_student import KERNEL_FORMAT
+from collegium.models.student import Student as Student
 
 ENTRY_POINT_GROUP = "collegium.students"
 """Where another installed package names its methods."""
 
 STUDENT_METHOD = "collegium-student-method"
 """The key in a file's metadata that names the method whose ``read`` understands the file."""
-
-
-class Student(Protocol):
-    """What is published: it labels inputs of its task, and its file holds arrays alone."""
-
-    @property
-    def task(self) -> Task: ...
-
-    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """Class probabilities, shape ``[n, classes]``, of inputs ``[n, …]`` as the task says.
-
-        Rows add up to 1 where an input has one class.
-        """
-        ...
-
-    def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
-        """Label numbers of the task, shape ``[n]``."""
-        ...
-
-    def save(self, path: Path) -> None:
-        """Write what `read_student` reads; StorageError if that fails."""
-        ...
 
 
 READERS: dict[str, Callable[..., Student]] = {}
@@ -61,6 +38,8 @@ def read_student(path: str | Path, *, device: str = "auto") -> Student:
             kinds = file.metadata() or {}
     except (OSError, SafetensorError, ValueError) as error:
         raise StorageError(f"{path.name} cannot be read as a student: {error}") from error
+    if CALIBRATED_FORMAT in kinds:
+        return read_calibrated(path, device=device, read=read_student)
     if STUDENT_METHOD in kinds:
         name = kinds[STUDENT_METHOD]
         if name not in READERS and name in entry_points(group=ENTRY_POINT_GROUP).names:

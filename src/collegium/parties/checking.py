@@ -3,10 +3,9 @@
 What is found depends on private records: it is for the institution alone, and nothing is sent anywhere.
 """
 
-import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,21 @@ import numpy as np
 import pandas as pd
 
 from collegium.data import Examples
-from collegium.data.encoding import MISSING, read_numbers, text_of
+from collegium.data.encoding import MISSING, text_of
 from collegium.data.loading.files import find, found_settings
 from collegium.data.loading.loading import load, read_records, respelt
+from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource, Records
+from collegium.data.spelling import nearest
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
 from collegium.errors import DataError
+from collegium.parties.checking_numbers import SHOWN, check_numbers, some
 from collegium.settings import toml_value
 
 IDENTIFIER = re.compile(
     r"(?i)(?:^|[^a-z])(?:id|nr|no|mrn|patient|person|subject|case|participant|user|customer|pupil|student)(?:[^a-z]|$)"
 )
 """Names of columns that may name the person of a row."""
-SHOWN = 5
-"""So many spellings of a kind are shown."""
 SUGGESTED = 20
 """Of so many spellings, the most frequent ones, a setting is suggested."""
 FILL_IN = "?"
@@ -44,7 +44,7 @@ class RecordsCheck:
     notes : what somebody should look at, a line each.
     settings : what to write below ``[data]``, by key.
     refused : why `collegium party serve` would refuse these records; None where it takes them.
-    mended : whether it would take them with ``settings``.
+    even_then : why it would refuse them with ``settings`` too; empty where it would take them.
     """
 
     records: int = 0
@@ -52,7 +52,7 @@ class RecordsCheck:
     notes: list[str] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)
     refused: str | None = None
-    mended: bool = False
+    even_then: str = ""
 
     def lines(self) -> list[str]:
         """The findings as lines for people."""
@@ -62,11 +62,14 @@ class RecordsCheck:
         if self.settings:
             settings = [f"    {key} = {toml_value(value)}" for key, value in self.settings.items()]
             would = (
-                f"; the records would {'be taken then' if self.mended else 'still be refused'}" if self.refused else ""
+                f"; the records would {'still be refused' if self.even_then else 'be taken then'}"
+                if self.refused
+                else ""
             )
             if f'= "{FILL_IN}"' in "".join(settings):
                 would += f'; put in place of "{FILL_IN}" what the task calls it'
             lines += [f"set below [data] in party.toml, if it is right{would}:", *settings]
+            lines += [f"even then: {self.even_then}"] if self.even_then else []
         end = f"these records would be refused: {self.refused}" if self.refused else "these records can be served"
         return [*lines, end, "Nothing was sent; keep this output to yourselves."]
 
@@ -100,8 +103,8 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
         _check_columns(found, records, source, task.inputs)
     if source.group is None and records.group is None:
         _check_persons(found, records, None if isinstance(examples, str) else examples, source, task)
-    mended = _loaded(given.model_copy(update=found.settings), task, root) if found.settings else ""
-    found.mended = not isinstance(mended, str)
+    then = _loaded(given.model_copy(update=found.settings), task, root) if found.settings else None
+    found.even_then = then if isinstance(then, str) else ""
     return found
 
 
@@ -148,7 +151,7 @@ def _check_persons(
 def _check_labels(found: RecordsCheck, records: Records, source: DataSource, task: Task) -> None:
     name = source.label or records.label
     if name not in records.frame.columns:
-        near = _nearest(name, records.frame.columns)
+        near = nearest(name, records.frame.columns)
         found.notes.append(f"there is no label column {name}{_instead(near, records.frame.columns)}")
         return
     counts = Counter(respelt(records.frame[name], source.classes).tolist())
@@ -164,7 +167,7 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         elif label.lower() in MISSING and label.casefold() not in map(str.casefold, classes):
             found.notes.append(f"{count} records have no label: remove them or label them")
         else:
-            near = _nearest(label, classes)
+            near = nearest(label, classes)
             if len(suggested) < (SHOWN if len(counts) > most else most):
                 meant = f": {near}?" if near else ""
                 found.notes.append(f"the label {label!r} of {count} records is no class{meant}")
@@ -180,7 +183,7 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         found.settings["classes"] = {**source.classes, **suggested}
     present = [one for one, count in found.per_class.items() if count]
     if len(present) == 1:
-        found.notes.append(f"all records are of the class {present[0]}: teachers here can vote for nothing else")
+        found.notes.append(f"ONE CLASS: all records are of the class {present[0]}: they teach nothing else")
     elif present and len(present) < len(task.classes):
         absent = [one for one in task.classes if one not in present]
         found.notes.append(f"no record is of the class {', '.join(absent)}")
@@ -190,12 +193,12 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
     frame = records.frame.rename(columns=source.rename)
     wanted = [column.name for column in inputs.columns]
     spare = [str(name) for name in frame.columns if name not in (*wanted, source.label or records.label, source.group)]
-    nearest = {name: _nearest(name, spare) for name in wanted if name not in frame.columns}
-    renamed = {near: name for name, near in nearest.items() if near is not None}
+    like = {name: nearest(name, spare) for name in wanted if name not in frame.columns}
+    renamed = {near: name for name, near in like.items() if near is not None}
     others = [one for one in spare if one not in renamed]
     shared = [one for one in others if not frame[one].is_unique]  # no name of a row, so perhaps what is lacking
-    lacking = [name for name, near in nearest.items() if near is None]
-    found.notes += [f"there is no column {name}{_instead(near, ())}" for name, near in nearest.items() if near]
+    lacking = [name for name, near in like.items() if near is None]
+    found.notes += [f"there is no column {name}{_instead(near, ())}" for name, near in like.items() if near]
     if lacking:
         found.notes.append(f"there is no column {', '.join(lacking)}{_instead(None, others)}")
     if 0 < len(shared) < len(lacking):  # an amount of money may be another in every row too
@@ -209,34 +212,17 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
     if renamed:
         found.settings["rename"] = {**source.rename, **renamed}
     frame = frame.rename(columns={name: column for name, column in renamed.items() if column != FILL_IN})
+    frame = respelt_numbers(frame, source, inputs)
     for column in inputs.columns:
         if column.name not in frame.columns:
             continue
         if isinstance(column, NumberColumn):
-            _check_numbers(found, frame[column.name], column, source)
+            noted, settings = check_numbers(frame[column.name], column, source)
+            found.notes += noted
+            scale = {**source.scale, **found.settings.get("scale", {}), **settings.pop("scale", {})}  # type: ignore[dict-item]
+            found.settings |= settings | ({"scale": scale} if scale != source.scale else {})
         else:
             _check_categories(found, frame[column.name], column, source)
-
-
-def _check_numbers(found: RecordsCheck, values: "pd.Series[Any]", column: NumberColumn, source: DataSource) -> None:
-    dates = column.kind == "date"
-    numbers, unread = read_numbers(values, source.decimal, dates=dates)
-    if unread and not dates and not read_numbers(values, ",")[1]:
-        found.settings["decimal"] = ","
-        numbers, unread = read_numbers(values, ",")
-    said = [f"{len(unread)} values are no {column.kind}s ({_some(Counter(unread))})"] if unread else []
-    missing = int(np.isnan(numbers).sum()) - len(unread)
-    said += [f"{missing} missing"] if missing else []
-    below, above = int((numbers < column.low).sum()), int((numbers > column.high).sum())
-
-    def shown(value: float) -> str:
-        return str(np.datetime64(int(value), "D")) if dates else f"{value:g}"
-
-    said += [f"{below} below {shown(column.low)} (least {shown(np.nanmin(numbers))})"] if below else []
-    said += [f"{above} above {shown(column.high)} (most {shown(np.nanmax(numbers))})"] if above else []
-    if said:
-        clipped = "; values outside the range count as its end" if below or above else ""
-        found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{clipped}")
 
 
 def _check_categories(
@@ -248,8 +234,8 @@ def _check_categories(
     missing = sum(others.values()) - sum(unknown.values())
     said, known_ones = [f"{missing} missing"] if missing else [], ""
     if unknown:
-        said.append(f"{sum(unknown.values())} of no known category ({_some(unknown, known)})")
-        meant = {text: _nearest(text, sorted(known)) or FILL_IN for text, _ in unknown.most_common(SUGGESTED)}
+        said.append(f"{sum(unknown.values())} of no known category ({some(unknown, known)})")
+        meant = {text: nearest(text, sorted(known)) or FILL_IN for text, _ in unknown.most_common(SUGGESTED)}
         every: dict[str, dict[str, str]] = found.settings.setdefault("values", dict(source.values))  # type: ignore[assignment]
         every[column.name] = {**own, **meant}
         if FILL_IN in meant.values():
@@ -258,24 +244,8 @@ def _check_categories(
         found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{known_ones}")
 
 
-def _some(counts: Mapping[str, int], known: set[str] | None = None) -> str:
-    """The most frequent texts, each with the known one that it may stand for."""
-    shown = []
-    for text, count in Counter(counts).most_common(SHOWN):
-        near = _nearest(text, sorted(known)) if known else None
-        shown.append(f"{count} × {text!r}" + (f": {near}?" if near else ""))
-    return ", ".join(shown) + (", …" if len(counts) > SHOWN else "")
-
-
 def _instead(near: str | None, names: Iterable[object]) -> str:
     """What a missing column may be called: the nearest name, or else the names of the file that nothing uses."""
     shown = [str(name) for name in names]
     listed = f"; the file also has {', '.join(shown[:12])}{', …' if len(shown) > 12 else ''}" if shown else ""
     return f": is it {near}?" if near is not None else listed
-
-
-def _nearest(text: str, known: Sequence[str] | Mapping[str, str] | Any) -> str | None:
-    """The known text that is most like ``text``, whatever the letters' case; None where none is like it."""
-    folded = {str(one).casefold(): str(one) for one in known}
-    close = difflib.get_close_matches(text.casefold(), list(folded), 1, 0.7)
-    return folded[close[0]] if close else None

@@ -108,7 +108,7 @@ class Party:
     >>> import collegium as cg
     >>> from collegium.data import PoolStore
     >>> from collegium.data.examples import examples_of
-    >>> task = cg.task_of([[0.0], [1.0]], classes=["low", "high"])
+    >>> task = cg.Task.from_array([[0.0], [1.0]], classes=["low", "high"])
     >>> records = examples_of([[0.1], [0.9]], [0, 1], task)
     >>> cg.Party("ash", records, task, folder=None, pools=PoolStore(None), split_key=bytes(32)).name
     'ash'

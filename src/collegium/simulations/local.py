@@ -10,12 +10,14 @@ import itertools
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from rich.console import Console
 
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.coordinator.run import coordinator as run
@@ -37,6 +39,7 @@ from collegium.protocol.messages import Request
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.settings import validate_config
+from collegium.simulations.progress import RunProgress
 from collegium_accounting.mechanisms import ABSTAIN, IntArray, Mechanism
 
 if TYPE_CHECKING:
@@ -71,6 +74,7 @@ class InProcessParties:
         return replies
 
 
+OnProgress = Callable[[run.Progress], None]
 _NAME = "local"
 _PUBLIC_ARRAY = "the pool that the coordinator was given"
 
@@ -81,8 +85,8 @@ class LocalParties(InProcessParties):
     Parameters
     ----------
     records : mapping
-        By the party's name, its inputs and its labels, as `collegium.data.examples.examples_of` takes them. Names
-        consist of small letters, digits and hyphens. A secure sum needs three parties.
+        By the party's name, its inputs (an array or a frame) and its labels, as `collegium.data.examples.examples_of`
+        takes them. Names consist of small letters, digits and hyphens. A secure sum needs three parties.
     task : Task
         What the consortium agreed to learn.
     policy : PolicyConfig, optional
@@ -106,7 +110,7 @@ class LocalParties(InProcessParties):
     Examples
     --------
     >>> import collegium as cg
-    >>> task = cg.task_of([[0.0], [1.0]], classes=["low", "high"])
+    >>> task = cg.Task.from_array([[0.0], [1.0]], classes=["low", "high"])
     >>> records = [[0.1], [0.3], [0.7], [0.9]], [0, 0, 1, 1]
     >>> cg.LocalParties(dict.fromkeys(("ash", "birch", "cedar"), records), task).names()
     ['ash', 'birch', 'cedar']
@@ -142,6 +146,9 @@ class LocalParties(InProcessParties):
             return Party(name, examples, task, folder=own, pools=pools, device=device, membership=member, **agreed)
 
         super().__init__([party(name, examples_of(x, y, task)) for name, (x, y) in records.items()], _NAME)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.names())} parties: {', '.join(self.names()[:8])}{', …' if len(self.names()) > 8 else ''}>"
 
 
 class Coordinator:
@@ -181,6 +188,9 @@ class Coordinator:
         Where ledger, labels and student go; a temporary folder by default.
     device : str
         Where the student computes: ``auto``, ``cpu``, ``cuda`` or ``cuda:<number>``.
+    progress : callable, optional
+        Called with each step of a run: its ``step`` is a name, ``done`` and ``total`` count its parts. Without it bars
+        are shown where standard error is a terminal, and nothing elsewhere.
 
     Raises
     ------
@@ -191,7 +201,7 @@ class Coordinator:
     --------
     >>> import collegium as cg
     >>> pool = [[number / 20] for number in range(20)]
-    >>> task = cg.task_of(pool, classes=["low", "high"])
+    >>> task = cg.Task.from_array(pool, classes=["low", "high"])
     >>> records = pool, [number // 10 for number in range(20)]
     >>> parties = cg.LocalParties(dict.fromkeys(("ash", "birch", "cedar"), records), task)
     >>> coordinator = cg.Coordinator(parties, pool, epsilon=1)
@@ -215,8 +225,9 @@ class Coordinator:
         counts: Mapping[str, Mapping[str, Any]] = {},
         folder: Path | None = None,
         device: str = "auto",
+        progress: OnProgress | None = None,
     ) -> None:
-        self._parties = parties
+        self._parties, self._progress = parties, progress
         self._public = PublicData(Examples(encode(pool, parties.task)))
         self._device = device
         self._folder = RunFolder(folder or _temporary_folder(self))
@@ -272,7 +283,8 @@ class Coordinator:
             If a setting is not valid.
         """
         self._asked["queries"] = {"count": queries, "choice": choice}
-        self._run().label()
+        with self._shown() as run:
+            run.label()
         labels = np.full(len(self._public.pool), ABSTAIN, dtype=np.int64)
         for index, label in read_labels(self._folder.labels_csv):
             labels[index] = ABSTAIN if label is None else label
@@ -310,8 +322,9 @@ class Coordinator:
 
         usual = "random-forest" if "teachers" in self._asked else "kernel"
         self._asked["student"] = {"method": method or usual, "options": options}
-        self._run().evaluate()
-        self._run().fit()
+        with self._shown() as run:
+            run.evaluate()
+            run.fit()
         return load_student(self._folder.student, device=self._device)
 
     @property
@@ -329,14 +342,24 @@ class Coordinator:
         """The ε that may be published for one record, at the budget's δ; ConfigurationError before `label`."""
         return reached(self.record.privacy).epsilon
 
-    def _run(self) -> run.CoordinatorRun:
-        return run.CoordinatorRun(
-            validate_config(self._asked, RunConfig, "the coordinator's settings"),
-            run.Reach(self._parties, signing_keys=self._parties.signing_keys),
-            run.Storage(self._folder.path),
-            public=self._public,
-            compute=run.Compute(self._device),
-        )
+    def __repr__(self) -> str:
+        parties, budget = len(self._parties.names()), self._asked["budget"]
+        return f"<coordinator of {parties} parties, ε = {budget['epsilon']:g} at δ = {budget['delta']:g}>"
+
+    @contextmanager
+    def _shown(self) -> Iterator[run.CoordinatorRun]:
+        """The run, whose progress is told to who asked, or shown at a terminal."""
+        console = Console(stderr=True)
+        with RunProgress(console) as bars:
+            told = self._progress or (bars if console.is_terminal else None)
+            yield run.CoordinatorRun(
+                validate_config(self._asked, RunConfig, "the coordinator's settings"),
+                run.Reach(self._parties, signing_keys=self._parties.signing_keys),
+                run.Storage(self._folder.path),
+                public=self._public,
+                compute=run.Compute(self._device),
+                watch=run.Watch(told) if told else run.Watch(),
+            )
 
 
 def _temporary_folder(owner: object) -> Path:

@@ -85,10 +85,10 @@ def closing_rows(run: RunRecord) -> list[tuple[str, str]]:
             for name in ("record", "party")
             if name in privacy.units
         ),
-        ("label accuracy", _percent(run.label_accuracy)),
-        ("student accuracy", _percent(run.student_accuracy)),
+        ("label accuracy", percent(run.label_accuracy)),
+        ("student accuracy", percent(run.student_accuracy)),
         *(() if measured is None else (("on the parties' records", str(measured.accuracy or "drowned in noise")),)),
-        ("non-private baseline", _percent(None if run.baseline is None else run.baseline.accuracy)),
+        ("non-private baseline", percent(None if run.baseline is None else run.baseline.accuracy)),
     ]
     if labels.stopped:
         rows.append(("stopped" if labels.left_out else "note", labels.stopped))
@@ -114,5 +114,6 @@ def print_summary(run: RunRecord, folder: Path, console: Console) -> None:
         console.print(use, highlight=False, markup=False, soft_wrap=True)
 
 
-def _percent(fraction: float | None) -> str:
+def percent(fraction: float | None) -> str:
+    """A share as people read it; a dash where it is not known."""
     return "–" if fraction is None else f"{100 * fraction:.2f} %"

@@ -214,13 +214,18 @@ def test_the_clinics_measured_the_student_and_each_is_shown_its_own_figure_alone
 
 def test_the_student_predicts_new_records_in_a_file_from_python_and_as_onnx(story: Story) -> None:
     reader = story.reader
-    predict, unknown, export, evaluate = commands_of(text_of_page("using-the-student.md"))
+    predict, unknown, calibrate, drift, export, evaluate = commands_of(text_of_page("using-the-student.md"))
     assert "predictions in predictions.csv: " in reader.run(predict)
     rows = pd.read_csv(reader.folder / "predictions.csv")
-    assert list(rows) == ["diagnosis", "prediction", "probability_malignant", "probability_benign"]
+    of_classes = ["probability_malignant", "probability_benign"]
+    assert list(rows)[:5] == ["diagnosis", "prediction", *of_classes, "clipped"]
     new = pd.read_csv(reader.folder / "holdout.csv")
     assert rows["prediction"].tolist() == load_student(story.run / "student.safetensors").predict(new).tolist()
     assert reader.run(unknown).count("\n") == len(rows) + 1
+    assert "malignant is named from a probability of" in reader.run(calibrate)
+    ill = new[new["diagnosis"] == "malignant"]
+    assert (load_student(reader.folder / "own.safetensors").predict(ill) == "malignant").mean() >= 0.95
+    assert f"{len(rows)} inputs " in reader.run(drift)
     assert re.search(r"probabilities on 100 inputs of pool.csv", reader.run(export))
     assert f"of {len(rows)} inputs" in reader.run(evaluate)
     source = "\n".join(blocks_of(text_of_page("using-the-student.md"), "python"))

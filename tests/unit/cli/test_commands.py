@@ -151,3 +151,13 @@ def test_a_terminal_would_get_colours() -> None:
     screen = io.StringIO()
     Console(file=screen, force_terminal=True, color_system="standard").print("[red]ε[/red]")
     assert "\x1b" in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), [("provison", "provision"), ("ledger verfy", "verify"), ("student predct", "predict")]
+)
+def test_a_misspelt_command_has_one_hint(words: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.count("Did you mean") == 1 and f"Did you mean '{meant}'?" in said

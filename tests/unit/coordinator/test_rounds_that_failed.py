@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 X, Y = shuffle(*load_wine(return_X_y=True), random_state=0)
 NAMES = [f"c-{n}" for n in range(6)]
-TASK = cg.task_of(X[:40], classes=["a", "b", "c"])
+TASK = cg.Task.from_array(X[:40], classes=["a", "b", "c"])
 POLICY = cg.PolicyConfig(
     **AGREED,
     minimum_noise_votes=1,

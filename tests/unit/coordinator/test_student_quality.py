@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from collegium.coordinator.run.label_set import student_quality
+from collegium.coordinator.run.roc_area import roc_area
 from collegium.data.task import Task
 
 
@@ -27,7 +28,7 @@ class Answers:
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_the_area_is_that_of_the_scores_in_their_bins_and_false_doubt_is_seen(classes: int) -> None:
+def test_the_area_is_that_of_the_scores_and_false_doubt_is_seen(classes: int) -> None:
     rng = np.random.default_rng(0)
     task = Task.model_validate({"classes": list("abcd")[:classes], "inputs": {"kind": "vector", "size": 2}})
     truth, x = rng.integers(0, classes, 3000), rng.normal(size=(3000, 2)).astype(np.float32)
@@ -40,6 +41,27 @@ def test_the_area_is_that_of_the_scores_in_their_bins_and_false_doubt_is_seen(cl
         assert found.auroc is not None and found.calibration_error is not None
         if sharpness == 2.0:
             exact = roc_auc_score(truth, shares[:, 1] if classes == 2 else shares, multi_class="ovr")
-            assert found.auroc.value == pytest.approx(exact, abs=0.03)
+            assert found.auroc.value == pytest.approx(exact, abs=1e-12)
         errors.append(found.calibration_error.value)
     assert errors[1] > 1.5 * errors[0]
+
+
+def test_the_interval_of_the_area_holds_the_area_of_all_inputs_as_often_as_it_says() -> None:
+    """In 95 of 100 draws; among 400 draws it is at least 92 % but for a chance of 0.6 % (the seed is fixed)."""
+    rng = np.random.default_rng(3)
+    scores = np.stack([np.zeros(100_000), rng.normal(size=100_000)], axis=1)
+    truth = (scores[:, 1] + rng.normal(size=100_000) > 0).astype(np.int64)
+    shares = 1 / (1 + np.exp(-scores[:, 1]))
+    shares = np.round(np.stack([1 - shares, shares], axis=1), 2)  # ties
+    of_all = roc_auc_score(truth, shares[:, 1])
+    held = 0
+    for _ in range(400):
+        some = rng.integers(0, len(truth), 150)
+        found = roc_area(shares[some], truth[some])
+        assert found is not None
+        held += found.low <= of_all <= found.high
+    assert 0.92 * 400 <= held <= 0.98 * 400
+
+
+def test_one_class_alone_has_no_area() -> None:
+    assert roc_area(np.array([[0.1, 0.9], [0.5, 0.5]]), np.array([1, 1])) is None

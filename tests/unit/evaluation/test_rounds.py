@@ -60,7 +60,7 @@ from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts
 from collegium_accounting.noise.distributed import NoiseShare
 
 X, Y = shuffle(*load_breast_cancer(return_X_y=True), random_state=0)
-TASK: Task = cg.task_of(X[:100], classes=["malignant", "benign"])
+TASK: Task = cg.Task.from_array(X[:100], classes=["malignant", "benign"])
 POLICY = cg.PolicyConfig(minimum_noise_votes=5, minimum_noise_sums=0.1, queries=1000)
 SWAPPED = "clinic-3"
 
@@ -347,7 +347,7 @@ def test_a_liars_requests_are_refused(alone: Asker, measured: Measured, tmp_path
     for words, question in bad.items():
         reply = alone(question, round_id=f"round-{len(words)}")
         assert isinstance(reply, Failure) and words in reply.message, (words, reply)
-    other = cg.task_of(X[:100], classes=["malignant", "other"])
+    other = cg.Task.from_array(X[:100], classes=["malignant", "other"])
     replace(measured.student.student, task=other).save(tmp_path / "other.safetensors")
     reply = alone(asked_of((tmp_path / "other.safetensors").read_bytes()), round_id="round-9")
     assert isinstance(reply, Failure) and "another task" in reply.message

@@ -21,7 +21,7 @@ from collegium_accounting.mechanisms.base import Mechanism
 from collegium_accounting.mechanisms.parameters import fields_of
 
 SHAPE = re.compile(r"\[[^\]]*\w[^\]]*\]")
-UNITS = {"sigma": "votes", "gamma": "vote", "sigma1": "votes", "sigma2": "votes", "threshold": "votes"}
+UNITS = {"sigma": "votes|contributions", "gamma": "vote", "sigma1": "votes", "sigma2": "votes", "threshold": "votes"}
 
 
 def functions_of(value: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -71,7 +71,7 @@ def lacks_of_class(cls: type) -> list[str]:
     if issubclass(cls, Mechanism):
         lacks = [f"the description of {name}" for name, one in fields_of(cls).items() if not one.described.description]
         units = {name: one.described.unit for name, one in fields_of(cls).items()}
-        lacks += [f"the unit of {name}" for name, unit in units.items() if UNITS.get(name, "") not in unit]
+        lacks += [f"the unit of {name}" for name, unit in units.items() if not re.search(UNITS.get(name, ""), unit)]
         return lacks + ([] if cls.source else ["a source"])
     if issubclass(cls, BaseModel):
         body = next(node for node in ast.walk(ast.parse(inspect.getsource(cls))) if isinstance(node, ast.ClassDef)).body

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[3] / "docs" / "notebooks").glob("*.ipynb"))
@@ -23,9 +24,11 @@ def test_a_notebook_runs_as_it_is(
     notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    matplotlib.use("agg")
     names: dict[str, object] = {"__name__": "__main__"}
     for number, cell in enumerate(code_cells(notebook)):
         exec(compile("".join(cell["source"]), f"{notebook.name}, cell {number}", "exec"), names)
+    matplotlib.pyplot.close("all")
     assert len(capsys.readouterr().out.splitlines()) >= 5
     assert list(tmp_path.iterdir()) == []
 
@@ -35,5 +38,5 @@ def test_a_notebook_is_kept_without_outputs(notebook: Path) -> None:
     assert [cell for cell in code_cells(notebook) if cell["outputs"] or cell["execution_count"] is not None] == []
 
 
-def test_there_are_two_notebooks() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["accounting", "five-parties"]
+def test_there_are_three_notebooks() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["accounting", "five-parties", "own-table"]

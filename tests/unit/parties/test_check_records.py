@@ -1,11 +1,15 @@
 """`collegium party check`: what is unusual about an institution's records, said there and to nobody else."""
 
+import tomllib
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from pydantic import ValidationError
 from support.typist import typed
 
+from collegium.data.loading.loading import load
+from collegium.data.loading.respelling import iso_date
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import Task
 from collegium.parties.checking import check_records
@@ -60,12 +64,13 @@ def test_records_that_fit_have_nothing_to_look_at(tmp_path: Path) -> None:
         ("40,", "-1,", "age: 1 below 0 (least -1) of 2; values outside the range count as its end"),
         ("40,", "?,", "age: 1 missing of 2"),
         ("40,", "old,", "age: 1 values are no numbers (1 × 'old') of 2"),
-        ("2024-01-31", "01/31/2024", "seen: 1 values are no dates (1 × '01/31/2024') of 2"),
+        ("2024-01-31", "01/31/2024", "seen: dates are written as mm/dd/yyyy, if day and month are not swapped"),
+        ("2024-01-31", "31 Jan", "seen: 1 values are no dates (1 × '31 Jan') of 2"),
         ("North", "north ward", "ward: 1 of no known category (1 × 'north ward') of 2; the task has North, South"),
         ("North", "NORTH", "ward: 1 of no known category (1 × 'NORTH': North?) of 2"),
         (",benign", ",Begnin", "the label 'Begnin' of 1 records is no class: benign?"),
         (",benign", ",?", "1 records have no label: remove them or label them"),
-        (",benign", ",malignant", "all records are of the class malignant: teachers here can vote for nothing else"),
+        (",benign", ",malignant", "ONE CLASS: all records are of the class malignant: they teach nothing else"),
         ("age,", "Age,", "there is no column age: is it Age?"),
         ("age,", "iq,", "there is no column age; the file also has iq"),
         (",y", ",diagnosis", "there is no label column y; the file also has age, seen, ward, diagnosis"),
@@ -176,10 +181,82 @@ def test_a_class_that_is_spelled_like_a_missing_value_is_a_spelling_all_the_same
     task = TASK.model_copy(update={"classes": ("none", "mild")})
     (tmp_path / "r.csv").write_text("age,seen,ward,y\n40,2024-01-31,North,NONE\n50,2024-02-01,South,mild\n")
     found = check_records(DataSource(source=str(tmp_path / "r.csv")), task, None)
-    assert found.settings == {"classes": {"NONE": "none"}} and found.mended
+    assert found.settings == {"classes": {"NONE": "none"}} and not found.even_then
     assert found.per_class == {"none": 1, "mild": 1}
 
 
 def test_a_date_outside_its_range_is_shown_as_a_date(tmp_path: Path) -> None:
     notes, _ = checked(tmp_path, GOOD.replace("2024-01-31", "2019-05-04"))
     assert notes == ["seen: 1 below 2020-01-01 (least 2019-05-04) of 2; values outside the range count as its end"]
+
+
+def many(ages: list[str], dates: list[str]) -> str:
+    rows = [
+        f'"{age}",{seen},North,{"benign" if n % 2 else "malignant"}'
+        for n, (age, seen) in enumerate(zip(ages, dates, strict=True))
+    ]
+    return "age,seen,ward,y\n" + "\n".join(rows) + "\n"
+
+
+def test_units_ten_times_too_large_are_said_loudly_with_the_factor_that_mends_them(tmp_path: Path) -> None:
+    dates = [f"2024-01-{day:02}" for day in range(1, 25)]
+    wrong = many([str(10 * (30 + day)) for day in range(24)], dates)
+    notes, lines = checked(tmp_path, wrong)
+    assert "UNITS: 100% of age lie outside 0 to 120 and would be clipped; times 0.1, 100% would lie within" in notes
+    assert '    scale = { "age" = 0.1 }' in lines
+    assert checked(tmp_path, wrong, scale={"age": 0.1})[0] == []
+    few = many([str(30 + day + 100 * (day < 5)) for day in range(24)], dates)  # a few outliers are no other unit
+    assert not any(note.startswith("UNITS") for note in checked(tmp_path, few)[0])
+
+
+def test_all_faults_of_a_file_are_told_at_once_and_the_settings_mend_it(tmp_path: Path) -> None:
+    """Another separator, a comma for decimals, points for thousands, slashes in dates, other spellings and units."""
+    rows = [
+        f"{1000 + 10 * n:,}".replace(",", ".") + f",5;{n + 1:02}/03/2024;NORTH;{'Benign' if n % 2 else 'Malignant'}"
+        for n in range(20)
+    ]
+    text = "Age;seen;ward;y\n" + "\n".join(rows) + "\n"
+    _, lines = checked(tmp_path, text)
+    start = next(number for number, line in enumerate(lines) if line.startswith("set below [data]"))
+    assert "the records would be taken then" in lines[start]
+    named = {line.strip() for line in lines[start + 1 : -2]}
+    assert named == {
+        'separator = ";"',
+        'decimal = ","',
+        'thousands = "."',
+        'dates = "dd/mm/yyyy"',
+        'scale = { "age" = 0.1 }',
+        'rename = { "Age" = "age" }',
+        'values = { "ward" = { "NORTH" = "North" } }',
+        'classes = { "Malignant" = "malignant", "Benign" = "benign" }',
+    }
+    settings = tomllib.loads("\n".join(named))
+    assert checked(tmp_path, text, **settings)[0] == []
+    examples = load(
+        DataSource.model_validate({"source": str(tmp_path / "records.csv"), **settings}), TASK, data_root=None
+    )
+    assert examples.x[0, 0] == pytest.approx(100.05 / 120) and examples.x[0, 2] == pytest.approx((19783 - 18262) / 2556)
+
+
+def test_what_the_settings_do_not_mend_is_told_beside_them(tmp_path: Path) -> None:
+    _, lines = checked(tmp_path, GOOD.replace("40,", "old,").replace(",benign", ",Benign"))
+    assert any("would still be refused" in line for line in lines)
+    assert any(line.startswith("even then: ") and "are no numbers" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"thousands": ",", "decimal": ","}, "both ','"),
+        ({"scale": {"age": 0}}, "positive factor"),
+        ({"dates": "yy"}, "dd/mm/yyyy"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, object], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        DataSource.model_validate({"source": "a.csv", **settings})
+
+
+def test_a_date_with_slashes_is_read_by_day_or_month_first_and_no_other_text_is_touched() -> None:
+    assert iso_date("17/03/2016", "dd/mm/yyyy") == iso_date("3/17/2016", "mm/dd/yyyy") == "2016-03-17"
+    assert iso_date("2016-03-17", "dd/mm/yyyy") == "2016-03-17" and iso_date("soon", "dd/mm/yyyy") == "soon"

@@ -19,14 +19,18 @@ from collegium_accounting.analysis.epsilons import (
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.mechanisms.base import Mechanism
 from collegium_accounting.noise.distributed import COORDINATOR, AddedBy
+from collegium_accounting.progress import Listener, telling
 from collegium_accounting.renyi import WIDE_ORDERS, Conversion
 from collegium_accounting.units import Adjacency, Unit, checked_counts
+
+ANY_NUMBER = 10**9
+"""Queries of a run that is charged once, whatever their number."""
 
 SECRET_FIGURES = ("epsilon_paper_bound", "epsilon_exact", "epsilon_exact_released")
 """Figures that depend on the votes: they may leave a consortium only through smooth sensitivity."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PrivacyReport:
     """Every ε of a plan or of saved votes.
 
@@ -73,6 +77,11 @@ class PrivacyReport:
     def epsilon(self) -> float:
         """The ε to publish: it holds whatever the votes are."""
         return self.independent.epsilon
+
+    def __repr__(self) -> str:
+        asked = "released once" if self.mechanism.charged_once else f"{self.queries:,} queries"
+        votes = f" for a party of {self.unit.votes} votes" if self.unit.votes > 1 else ""
+        return f"{self.mechanism}, {asked}: ε = {self.epsilon:.4g} at δ = {self.delta:g}{votes}"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: infinite values as the string "inf", None where an analysis does not apply."""
@@ -125,15 +134,16 @@ def account(  # noqa: PLR0913 -- one call with names for a notebook; each is an 
     classes: int | None = None,
     orders: tuple[float, ...] = WIDE_ORDERS,
     conversion: Conversion = Conversion.IMPROVED,
+    progress: Listener | None = None,
 ) -> PrivacyReport:
     """The ε of a plan, or of saved votes, by every analysis that applies.
 
     Parameters
     ----------
     mechanism : Mechanism
-        What releases the labels, such as ``GNMax(sigma=40)``; its noise is in votes.
+        What releases the labels, such as ``ClassSums(sigma=4, classes=10)`` or ``GNMax(sigma=40)``, noise in votes.
     queries : int, optional
-        Number of queries. Give it or ``votes``.
+        Number of queries. Give it or ``votes``; class sums, which are charged once, need neither.
     votes : array_like, optional
         Whole numbers of votes, shape ``[queries, classes]``. Figures computed from them are secret.
     delta : float
@@ -157,6 +167,9 @@ def account(  # noqa: PLR0913 -- one call with names for a notebook; each is an 
         Rényi orders of the published bounds and of what follows from votes.
     conversion : Conversion
         From Rényi to (ε, δ).
+    progress : callable, optional
+        Called with each `SearchStep` of a search that takes its time. Without it a line on standard error says within
+        a second how far the search is.
 
     Returns
     -------
@@ -183,6 +196,8 @@ def account(  # noqa: PLR0913 -- one call with names for a notebook; each is an 
     >>> round(account(GNMax(sigma=40), queries=286, bound="classic").epsilon, 3)
     2.644
     """
+    if queries is None and votes is None and mechanism.charged_once:
+        queries = mechanism.charged_queries(ANY_NUMBER, added)
     if (queries is None) == (votes is None):
         raise ConfigurationError("say what to account for: either queries=N or votes=[queries, classes]")
     counts = None if votes is None else checked_counts(votes)
@@ -195,7 +210,8 @@ def account(  # noqa: PLR0913 -- one call with names for a notebook; each is an 
         secret = secret_epsilons(
             mechanism, counts, delta, unit=protected, added=added, orders=orders, conversion=conversion
         )
-    exact = exact_epsilon(charges, delta, known) if bound == "exact" else Epsilons(math.inf, delta)
+    with telling(progress):
+        exact = exact_epsilon(charges, delta, known) if bound == "exact" else Epsilons(math.inf, delta)
     independent = with_published(exact, charges, orders=orders, conversion=conversion)
     if bound == "classic" and independent.published is not None:
         independent = replace(independent, epsilon=independent.published.epsilon)

@@ -18,6 +18,8 @@ from collegium_accounting.analysis.epsilons import planned_charges, published_cu
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.extras import optional_import
 from collegium_accounting.game.laws import Law, block_epsilon
+from collegium_accounting.mechanisms.base import Mechanism
+from collegium_accounting.mechanisms.class_sums import ClassSums
 from collegium_accounting.mechanisms.parameters import Value, fields_of
 from collegium_accounting.mechanisms.registry import create, known_names, mechanism_named
 from collegium_accounting.mechanisms.votes import VoteMechanism
@@ -32,7 +34,14 @@ class Choice:
     """One mechanism with its noise, what it affords and what its labels are worth.
 
     ``agreement`` is the expected share of answers that name the class with most votes; ``correct`` the
-    expected number of such answers.
+    expected number of such answers. Class sums have neither: they label the whole pool, and how well depends on it.
+
+    Parameters
+    ----------
+    mechanism, parameters : its registered name, and its parameters by name.
+    queries, answered : how many inputs may be asked about, and how many of them are expected to be answered.
+    epsilon : the ε that it costs.
+    agreement, correct : see above.
     """
 
     mechanism: str
@@ -40,8 +49,79 @@ class Choice:
     queries: int
     answered: int
     epsilon: float
-    agreement: float
-    correct: float
+    agreement: float | None
+    correct: float | None
+
+    @property
+    def made(self) -> Mechanism:
+        """The mechanism itself."""
+        return create(self.mechanism, **self.parameters)
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name}={value:g}" for name, value in self.parameters.items())
+        asked = "" if self.agreement is None else f", {self.queries:,} queries, {self.agreement:.1%} agree"
+        return f"{self.mechanism}({shown}){asked}: ε = {self.epsilon:.4g}"
+
+
+# One call with names for a notebook.
+def plan(  # noqa: PLR0913 -- each name is an option of the command
+    epsilon: float,
+    *,
+    delta: float = 1e-5,
+    classes: int = 10,
+    rounds: int = 1,
+    teachers: int | None = None,
+    gaps: Sequence[float] = (0.75,),
+    queries: int | None = None,
+    mechanism: str | None = None,
+    votes_per_unit: int = 1,
+    agreement: float = 0.95,
+) -> Choice:
+    """The noise for a target (ε, δ): of class sums, the default, or of votes where there are teachers.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What it may cost.
+    classes : int
+        Classes of the task.
+    rounds : int
+        Sums that are released, 1 or 2, each with the same noise; for class sums.
+    teachers : int, optional
+        The number of teachers of all parties, where these vote; class sums need none.
+    gaps : sequence of float
+        Expected gaps between the two most frequent votes, as shares of the teachers.
+    queries : int, optional
+        How many inputs are asked about; as many as fit where it is left out.
+    mechanism : str, optional
+        The only mechanism of votes to consider; the best of all where it is left out.
+    votes_per_unit : int
+        Votes that one protected unit casts.
+    agreement : float
+        The share of labels that should name the class with most votes.
+
+    Returns
+    -------
+    Choice
+        Printed as one line; ``choice.made`` is the mechanism.
+
+    Raises
+    ------
+    ConfigurationError
+        If nothing fits, or an argument belongs to votes and there are no teachers.
+    """
+    if teachers is None:
+        if mechanism not in (None, ClassSums.name) or queries is not None:
+            raise ConfigurationError("a plan for votes needs the number of teachers; class sums take no queries")
+        if not epsilon > 0.0:
+            raise ConfigurationError(f"a plan needs epsilon > 0; got {epsilon}")
+        given = ClassSums.within_budget({"classes": classes, "rounds": rounds}, epsilon, delta)
+        sums = ClassSums(**given)
+        law = sums.stages[0].law(sums.unit())
+        return Choice(sums.name, sums.parameters(), rounds, rounds, block_epsilon({law: rounds}, delta), None, None)
+    target = Target(epsilon, delta, teachers, classes, tuple(gaps), votes_per_unit, queries)
+    names = planned_names() if mechanism is None else (mechanism,)
+    return settled(best([one for name in names for one in choices(name, target)], agreement), target)
 
 
 @dataclass(frozen=True)
@@ -142,7 +222,7 @@ def settled(choice: Choice, target: Target) -> Choice:
         queries=most,
         answered=answered,
         epsilon=block_epsilon(rounds(most), target.delta),
-        correct=choice.agreement * answered,
+        correct=(choice.agreement or 0.0) * answered,
     )
 
 
@@ -156,10 +236,15 @@ def best(found: Sequence[Choice], agreement: float) -> Choice:
         raise ConfigurationError(
             "with no amount of noise does a single query fit within this ε; raise ε or use more teachers"
         )
-    good = [choice for choice in found if choice.agreement >= agreement]
+    good = [choice for choice in found if _worth(choice)[0] >= agreement]
     if not good:
-        return max(found, key=lambda choice: (choice.agreement, choice.correct))
-    return max(good, key=lambda choice: (choice.correct, choice.agreement))
+        return max(found, key=_worth)
+    return max(good, key=lambda choice: _worth(choice)[::-1])
+
+
+def _worth(choice: Choice) -> tuple[float, float]:
+    """Agreement and correct answers of a plan for votes."""
+    return choice.agreement or 0.0, choice.correct or 0.0
 
 
 def _choice(mechanism: VoteMechanism, target: Target) -> Choice:
@@ -209,9 +294,9 @@ def draw(found: Sequence[Choice], chosen: Choice, target: Target, path: Path) ->
     functions = pyplot()
     figure, axes = functions.subplots(figsize=(7.0, 4.5))
     for name in sorted({choice.mechanism for choice in found}):
-        points = sorted((c.answered, 100.0 * c.agreement) for c in found if c.mechanism == name)
+        points = sorted((c.answered, 100.0 * _worth(c)[0]) for c in found if c.mechanism == name)
         axes.plot(*zip(*points, strict=True), marker="o", linestyle="-" if len(points) < 20 else "", label=name)
-    axes.plot(chosen.answered, 100.0 * chosen.agreement, marker="*", markersize=16, color="black", label="chosen")
+    axes.plot(chosen.answered, 100.0 * _worth(chosen)[0], marker="*", markersize=16, color="black", label="chosen")
     axes.set_xscale("log")
     axes.set_xlabel(f"labels within ε = {target.epsilon:g} at δ = {target.delta:g}")
     axes.set_ylabel("labels that name the majority class, %")

@@ -1,6 +1,7 @@
-"""`collegium student fit | evaluate | predict | export`: from issued labels to a classifier in use."""
+"""`collegium student fit | evaluate`: from issued labels to a classifier that is measured."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,14 +11,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from collegium.coordinator.cli.student_use_cli import calibrate, drift, export, predict
 from collegium.coordinator.run.label_set import student_quality
 from collegium.coordinator.run.run_folder import read_labels, read_run
 from collegium.coordinator.settings.run_config import load_public
 from collegium.data import DataSource, array_spec, data_root, load
 from collegium.errors import ConfigurationError, DataError, PoolMismatch, StorageError
-from collegium.extras import optional_import
-from collegium.settings import read_toml, validate_config
-from collegium.whole_files import replacing
+from collegium.settings import validate_config
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit a student from issued labels, and use it.")
 
@@ -27,15 +27,17 @@ DataRoot = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="The device that computes: auto, cpu or cuda.")]
 Threads = Annotated[int, typer.Option(min=1, help="The number of threads on the CPU.")]
-ReadAs = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="A TOML file whose [data] says how to read the inputs (separator, encoding, decimal, rename, values, "
-        "absent), such as party.toml.",
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+USES: dict[Callable[..., None], str] = {
+    predict: "Examples: collegium student predict student.safetensors new.csv --id patient -o predictions.csv; "
+    "collegium student predict student.safetensors scans/ -o predictions.parquet",
+    calibrate: "Examples: collegium student calibrate student.safetensors ward.csv --label diagnosis "
+    "-o own.safetensors; "
+    "the same with --positive malignant --sensitivity 0.95, or with --positive malignant --cost 20",
+    drift: "Example: collegium student drift student.safetensors pool.csv new.csv",
+    export: "Example: collegium student export student.safetensors --onnx student.onnx --inputs pool.csv",
+}
 
 
 @app.command(epilog="Example: collegium student fit runs/first --method supervised --seed 3")
@@ -122,87 +124,6 @@ def evaluate(
     _show({"student": str(student)} | quality.model_dump(), as_json)
 
 
-@app.command(
-    epilog="Examples: collegium student predict student.safetensors new.csv --id patient -o predictions.csv; "
-    "collegium student predict student.safetensors scans/ -o predictions.parquet"
-)
-def predict(
-    student: Annotated[Path, typer.Argument(help="The file of a student, such as student.safetensors.")],
-    inputs: Annotated[Path, typer.Argument(help="A .csv, .parquet or .npz file, or a folder of images.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The .csv or .parquet file to write; by default the terminal.")
-    ] = None,
-    id_column: Annotated[
-        list[str] | None, typer.Option("--id", metavar="COLUMN", help="A column to pass on; may be repeated.")
-    ] = None,
-    unknown_as_missing: Annotated[
-        bool, typer.Option(help="Take a category that the task does not know for a missing value.")
-    ] = False,
-    settings: ReadAs = None,
-    device: Device = "auto",
-) -> None:
-    """Predict the classes of new inputs: a row for each, with the class and the probability of every class.
-
-    The inputs are checked by the task that the student's file holds: the columns of a table, the size of an image.
-    """
-    from collegium.coordinator.students.published import load_student, without_formulas
-
-    ending = ".csv" if output is None else output.suffix.lower()
-    if ending not in (".csv", ".parquet"):
-        raise ConfigurationError(f"cannot write predictions to {output}: its name must end in .csv or .parquet")
-    model = load_student(student, device=device)
-    source = _read_as(settings, inputs, "missing" if unknown_as_missing else "refuse")
-    table = model.predict_source(source, id_column or ())
-    if ending == ".csv":
-        table = without_formulas(table)
-    if output is None:
-        typer.echo(table.to_csv(index=False), nl=False)
-        return
-    with replacing(output, "write") as beside, optional_import(f"writing {output.name}"):
-        if ending == ".csv":
-            table.to_csv(beside, index=False)
-        else:
-            table.to_parquet(beside, index=False)
-    counted = (
-        ""
-        if model.task.multilabel
-        else ": " + ", ".join(f"{count} {name}" for name, count in table["prediction"].value_counts().items())
-    )
-    typer.echo(f"{len(table)} predictions in {output}{counted}")
-
-
-@app.command(epilog="Example: collegium student export student.safetensors --onnx student.onnx --inputs pool.csv")
-def export(
-    student: Annotated[Path, typer.Argument(help="The file of a student, such as student.safetensors.")],
-    onnx: Annotated[Path, typer.Option(help="The ONNX file to write.", show_default=False)],
-    inputs: Annotated[
-        Path | None, typer.Option(help="Inputs to compare on: a file or a folder of images; by default drawn ones.")
-    ] = None,
-    settings: ReadAs = None,
-) -> None:
-    """Write a student as an ONNX file that takes raw inputs, after ONNX Runtime gave the same probabilities."""
-    from collegium.coordinator.students.published import load_student
-    from collegium.data.loading.loading import raw_inputs
-
-    model = load_student(student, device="cpu")
-    with optional_import("writing ONNX files"):
-        from collegium.coordinator.students.onnx_export import export_onnx
-    raw = None if inputs is None else raw_inputs(_read_as(settings, inputs, "missing"), model.task)
-    compared, difference = export_onnx(model.student, onnx, raw)
-    on = "drawn inputs" if inputs is None else f"inputs of {inputs}"
-    typer.echo(f"{onnx} gives the student's probabilities on {compared} {on} (largest difference {difference:.1g})")
-
-
-def _read_as(settings: Path | None, inputs: Path, unknown: str) -> DataSource:
-    """The inputs as a source, to be read in the way that the section ``data`` of a TOML file says."""
-    how = {} if settings is None else read_toml(settings)[0].get("data", {})
-    kept = {
-        name: how[name] for name in ("separator", "encoding", "decimal", "rename", "values", "absent") if name in how
-    }
-    values = kept | {"source": str(inputs), "unknown": unknown}
-    return validate_config(values, DataSource, "options" if settings is None else str(settings))
-
-
 def _options(given: list[str], options: dict[str, Any]) -> dict[str, Any]:
     """``options`` with every ``name=value`` of ``given``, read as JSON where it is and as text otherwise."""
     for text in given:
@@ -235,3 +156,7 @@ def _show(result: dict[str, Any], as_json: bool) -> None:
             row["class_name"], str(row["inputs"]), "–" if row["accuracy"] is None else f"{row['accuracy']:.4f}"
         )
     Console(highlight=False).print(table)
+
+
+for _command, _example in USES.items():
+    app.command(epilog=_example)(_command)

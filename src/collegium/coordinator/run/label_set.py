@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.coordinator.run.roc_area import roc_area
 from collegium.data.several_labels import held_in
 from collegium.data.task import Task
 from collegium.models.students import Student
@@ -16,7 +17,7 @@ from collegium.settings import Frozen
 from collegium_accounting.mechanisms import IntArray
 
 _MOST_SCORED = 20
-"""With more classes, their areas under the ROC curve would take more memory than they are worth."""
+"""With more classes, their ranking and calibration would take more time than they are worth."""
 
 
 class ClassQuality(Frozen):
@@ -40,8 +41,9 @@ class Quality(Frozen):
     confusion: list[list[int]] | None = None
     """Inputs by true class (rows) and predicted class (columns); None where an input holds several classes."""
     auroc: Estimate | None = None
-    """Area under the ROC curve, and ``calibration_error``: as the institutions would measure them (`Measures`)."""
+    """Area under the ROC curve of the scores themselves (`roc_area`)."""
     calibration_error: Estimate | None = None
+    """As the institutions would measure it (`Measures`)."""
 
     @property
     def balanced(self) -> float | None:
@@ -92,9 +94,10 @@ def student_quality(student: Student, inputs: NDArray[Any], truth: IntArray, tas
     if task.multilabel or not len(truth) or classes > _MOST_SCORED:
         return quality
     layout, others = Layout(classes), other_classes(inputs, truth, classes)
-    cells = layout.cells(truth, student.probabilities(inputs), others).ravel()
+    shares = student.probabilities(inputs)
+    cells = layout.cells(truth, shares, others).ravel()
     found = measures(np.bincount(cells, minlength=layout.length).astype(np.float64), 0.0, task.classes)
-    return quality.model_copy(update={"auroc": found.auroc, "calibration_error": found.calibration_error})
+    return quality.model_copy(update={"auroc": roc_area(shares, truth), "calibration_error": found.calibration_error})
 
 
 def _per_class(predicted: IntArray, truth: IntArray, task: Task) -> list[ClassQuality]:

@@ -123,7 +123,12 @@ def onnx_model(student: Student) -> onnx.ModelProto:
     graph.nodes.append(helper.make_node("Identity", [build(graph, x)], ["probabilities"]))
     outputs = [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", len(task.classes)])]
     if not task.multilabel:
-        best = graph.add("ArgMax", "probabilities", axis=1, keepdims=0)
+        decide = getattr(student, "label_to_onnx", None)
+        best = (
+            graph.add("ArgMax", "probabilities", axis=1, keepdims=0)
+            if decide is None
+            else decide(graph, "probabilities")
+        )
         names = graph.constant(np.array(task.classes, dtype=object))
         graph.nodes.append(helper.make_node("Gather", [names, best], ["label"]))
         outputs.append(helper.make_tensor_value_info("label", TensorProto.STRING, ["n"]))

@@ -35,6 +35,7 @@ from collegium.data.encoding import (
 from collegium.data.examples import Examples
 from collegium.data.loading.databases import read_database
 from collegium.data.loading.files import find, header_of, is_large_table, parquet_batches, read_file
+from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import ENTRY_POINT_GROUP, NAMED_SETS, DataSource, Indices, Records, named_sources
 from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
@@ -211,33 +212,26 @@ def read_records(source: DataSource, task: Task, data_root: Path | None) -> Reco
     return read_file(find(source.source, data_root), source, task)
 
 
-def load_inputs(source: DataSource, task: Task) -> tuple[NDArray[np.uint8 | np.float32], pd.DataFrame]:
+def load_inputs(
+    source: DataSource, task: Task
+) -> tuple[NDArray[np.uint8 | np.float32], pd.DataFrame, pd.DataFrame | NDArray[Any]]:
     """The inputs that ``source`` names, labelled or not: what a finished student predicts.
 
     Returns
     -------
-    The encoded inputs ``[n, …]``, and a frame of ``n`` rows with the columns of the file under the task's names.
+    The encoded inputs ``[n, …]``; a frame of ``n`` rows with the columns of the file under the task's names; and the
+    inputs before they were encoded: that frame for a table's columns, else images or a matrix.
 
     Raises
     ------
     DataError
         If the file cannot be read or has no rows, or an input does not fit the task; the message names rows.
     """
-    records, frame, inputs = _whole(source, task)
-    return _encoded(records, frame, inputs, source, task), frame
-
-
-def raw_inputs(source: DataSource, task: Task) -> pd.DataFrame | NDArray[Any]:
-    """The inputs of `load_inputs` before they are encoded: a table's frame, images, or a matrix."""
-    _, frame, inputs = _whole(source, task)
-    return frame if inputs is None else inputs
-
-
-def _whole(source: DataSource, task: Task) -> tuple[Records, pd.DataFrame, NDArray[Any] | None]:
     records = read_file(find(source.source, None), source, task)
     chosen = _chosen(source, records)
     inputs = None if records.inputs is None else records.inputs(chosen)
-    return records, _renamed(records, records.frame.iloc[chosen], source), inputs
+    frame = respelt_numbers(_renamed(records, records.frame.iloc[chosen], source), source, task.inputs)
+    return _encoded(records, frame, inputs, source, task), frame, frame if inputs is None else inputs
 
 
 def encoded(records: Records, source: DataSource, task: Task) -> Examples:
@@ -247,7 +241,7 @@ def encoded(records: Records, source: DataSource, task: Task) -> Examples:
     inputs = None if records.inputs is None else records.inputs(chosen)
     labels = set(task.classes) if task.multilabel else {source.label or records.label}
     return Examples(
-        _encoded(records, _renamed(records, frame, source), inputs, source, task),
+        _encoded(records, respelt_numbers(_renamed(records, frame, source), source, task.inputs), inputs, source, task),
         _labels(records, frame, source, task),
         _groups(records, frame, source),
         _other_columns(records, frame, source, task),
@@ -298,9 +292,9 @@ def _renamed(records: Records, frame: pd.DataFrame, source: DataSource) -> pd.Da
     twice = renamed.columns[renamed.columns.duplicated()]
     if len(twice):
         raise DataError(f"{records.origin}: after rename two columns are called {twice[0]!r}: correct rename")
-    for name in source.values:
+    for name in (*source.values, *source.scale):
         if name not in renamed.columns:
-            raise DataError(f"{records.origin}: values names {name!r}, but there are {_listed(renamed)}")
+            raise DataError(f"{records.origin}: values or scale names {name!r}, but there are {_listed(renamed)}")
     return renamed.assign(**{name: respelt(renamed[name], meant) for name, meant in source.values.items()})
 
 

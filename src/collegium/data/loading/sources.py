@@ -1,6 +1,7 @@
 """Where records come from (a named public set or the user's own file, and which part), and records once read."""
 
 import codecs
+import math
 import os
 import re
 from collections.abc import Callable
@@ -98,6 +99,12 @@ class DataSource(Frozen):
     """How a CSV file writes letters, such as ``cp1252`` for files of Excel on Windows."""
     decimal: Literal[".", ","] = "."
     """The decimal mark of numbers that are written as text."""
+    thousands: Literal["", ".", ",", " ", "'"] = ""
+    """What stands between the thousands of a number that is written as text, as in ``1.234,5``."""
+    dates: Literal["", "dd/mm/yyyy", "mm/dd/yyyy"] = ""
+    """How dates with slashes are written; 2026-01-31 and 31.01.2026 are always read."""
+    scale: dict[str, float] = Field(default_factory=dict)
+    """By the task's name of a column of numbers: the factor from the file's unit to the task's."""
     rename: dict[str, str] = Field(default_factory=dict)
     """The task's name for a column, by the file's own name for it. ``label`` and ``group`` are the file's own names."""
     classes: dict[str, str] = Field(default_factory=dict)
@@ -144,6 +151,10 @@ class DataSource(Frozen):
             raise ValueError("query and a source that is a database's URL (dialect://…) belong together")
         if self.password_from is not None and not self.is_database:
             raise ValueError("password_from is for a database")
+        if self.thousands == self.decimal:
+            raise ValueError(f"thousands and decimal are both {self.decimal!r}: a number could not be read")
+        if not all(math.isfinite(factor) and factor > 0 for factor in self.scale.values()):
+            raise ValueError("scale has a positive factor for a column")
         if self.stop is not None and self.stop <= self.start:
             raise ValueError(f"stop ({self.stop}) must be above start ({self.start})")
         if self.shuffle_seed is not None and not self.is_named:

@@ -1,0 +1,59 @@
+"""How one file writes numbers and dates, brought to the one way in which the task's columns read them."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from collegium.data.encoding import read_numbers, texts_of
+from collegium.data.loading.sources import DataSource
+from collegium.data.task import Inputs, NumberColumn, TableInputs
+
+SLASHES = re.compile(r"(\d\d?)/(\d\d?)/(\d{4})(.*)")
+"""A date with slashes: 17/03/2016, or 3/17/2016, and the time that may follow."""
+
+
+def respelt_numbers(frame: pd.DataFrame, source: DataSource, inputs: Inputs) -> pd.DataFrame:
+    """The frame with the thousands, dates and units of ``source`` in the task's own spelling.
+
+    Each value by itself. What cannot be read stays as it is, for whoever says so.
+
+    Parameters
+    ----------
+    frame : rows with the task's names of columns.
+    """
+    if not isinstance(inputs, TableInputs) or not (source.thousands or source.dates or source.scale):
+        return frame
+    changed: dict[str, Any] = {}
+    for column in inputs.columns:
+        if not isinstance(column, NumberColumn) or column.name not in frame:
+            continue
+        values = frame[column.name]
+        if column.kind == "date":
+            if source.dates:
+                changed[column.name] = _each(values, lambda text: iso_date(text, source.dates))
+            continue
+        if source.thousands and not pd.api.types.is_numeric_dtype(values.dtype):
+            between = re.compile(rf"(?<=\d){re.escape(source.thousands)}(?=\d\d\d(?!\d))")
+            values = changed[column.name] = _each(values, partial(between.sub, ""))
+        if column.name in source.scale:
+            numbers, unread = read_numbers(values, source.decimal)
+            if not unread:
+                changed[column.name] = pd.Series(numbers * source.scale[column.name], index=values.index)
+    return frame.assign(**changed)
+
+
+def iso_date(text: str, how: str) -> str:
+    """A date with slashes as 2026-01-31; any other text as it is."""
+    found = SLASHES.fullmatch(text)
+    if found is None:
+        return text
+    first, second, year, rest = found.groups()
+    day, month = (first, second) if how.startswith("dd") else (second, first)
+    return f"{year}-{month:0>2}-{day:0>2}{rest}"
+
+
+def _each(values: "pd.Series[Any]", change: Callable[[str], str]) -> "pd.Series[Any]":
+    return pd.Series([change(text) for text in texts_of(values).tolist()], index=values.index, dtype=object)

@@ -1,0 +1,50 @@
+"""One spelling for equal values, whichever way a file or a program holds them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MISSING = frozenset({"", "?", "na", "n/a", "nan", "<na>", "nat", "null", "none"})
+"""How files write that a value is missing, in lower case."""
+
+_WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0*")
+
+
+def text_of(value: object) -> str:
+    """One spelling for equal values: no blanks around it, whole numbers without a decimal point, missing as ``""``.
+
+    Files differ in how they write one value (``3`` or ``3.0``), and whether a reader takes a column for
+    integers may depend on another row. After this function neither matters.
+    """
+    import pandas as pd
+
+    if value is None or value is pd.NA or value is pd.NaT:
+        return ""
+    if isinstance(value, float | np.floating):
+        if np.isnan(value):
+            return ""
+        value = float(value)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", errors="replace")
+    text = str(value).strip()
+    whole = _WHOLE_NUMBER.fullmatch(text)
+    text = whole.group(1) if whole else text
+    return "0" if text == "-0" else text
+
+
+def texts_of(values: pd.Series[Any]) -> NDArray[np.str_]:
+    """`text_of` of every value."""
+    import pandas as pd
+
+    if values.dtype == object:  # mixed types, among which True equals 1
+        return np.array([text_of(value) for value in values.array], dtype=np.str_)
+    codes, distinct = pd.factorize(values)
+    texts = np.array([*map(text_of, distinct), ""], dtype=np.str_)
+    return texts[codes]

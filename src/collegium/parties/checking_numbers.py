@@ -1,0 +1,107 @@
+"""What is unusual about a column of numbers or dates: their spelling, their unit, their range."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from collegium.data.encoding import read_numbers
+from collegium.data.loading.respelling import respelt_numbers
+from collegium.data.loading.sources import DataSource
+from collegium.data.spelling import nearest
+from collegium.data.task import NumberColumn, TableInputs
+
+SHOWN = 5
+"""So many spellings of a kind are shown."""
+FEWEST_FOR_UNITS = 10
+"""Of fewer values nothing is said about their unit."""
+FACTORS = (0.1, 10.0, 0.01, 100.0, 1e-3, 1e3, 1e-6, 1e6)
+"""Between units, the likeliest first."""
+SPELLINGS = ((",", "."), (".", ","), (" ", "."), (" ", ","), ("'", "."))
+"""Of numbers: what stands between thousands, and the decimal mark."""
+
+
+def check_numbers(
+    values: "pd.Series[Any]", column: NumberColumn, source: DataSource
+) -> tuple[list[str], dict[str, Any]]:
+    """What somebody should look at, and the settings that would help.
+
+    Parameters
+    ----------
+    values : of the column, as ``source`` has them read.
+    """
+    dates = column.kind == "date"
+    notes: list[str] = []
+    settings: dict[str, Any] = {}
+    numbers, unread = read_numbers(values, source.decimal, dates=dates)
+    if unread:
+        numbers, unread, settings = _respelt(values, numbers, unread, column, source)
+    if settings and dates:
+        notes.append(f"{column.name}: dates are written as {settings['dates']}, if day and month are not swapped")
+    said = [f"{len(unread)} values are no {column.kind}s ({some(Counter(unread))})"] if unread else []
+    missing = int(np.isnan(numbers).sum()) - len(unread)
+    said += [f"{missing} missing"] if missing else []
+    below, above = int((numbers < column.low).sum()), int((numbers > column.high).sum())
+
+    def shown(value: float) -> str:
+        return str(np.datetime64(int(value), "D")) if dates else f"{value:g}"
+
+    said += [f"{below} below {shown(column.low)} (least {shown(np.nanmin(numbers))})"] if below else []
+    said += [f"{above} above {shown(column.high)} (most {shown(np.nanmax(numbers))})"] if above else []
+    if said:
+        clipped = "; values outside the range count as its end" if below or above else ""
+        notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{clipped}")
+    if not dates:
+        told, factor = _unit(numbers[~np.isnan(numbers)], column)
+        notes += told
+        if factor is not None:
+            settings["scale"] = {column.name: source.scale.get(column.name, 1.0) * factor}
+    return notes, settings
+
+
+def _respelt(
+    values: "pd.Series[Any]",
+    numbers: NDArray[np.float64],
+    unread: list[str],
+    column: NumberColumn,
+    source: DataSource,
+) -> tuple[NDArray[np.float64], list[str], dict[str, Any]]:
+    """Numbers and texts that are none, with the spelling of dates or numbers under which most are read."""
+    tried: list[dict[str, Any]] = [{"dates": "dd/mm/yyyy"}, {"dates": "mm/dd/yyyy"}]
+    if column.kind == "number":
+        tried = [{"decimal": ","}, *({"thousands": one, "decimal": other} for one, other in SPELLINGS)]
+    best = numbers, unread, dict[str, Any]()
+    for settings in tried:
+        how = source.model_copy(update=settings)
+        frame = respelt_numbers(values.to_frame(column.name), how, TableInputs(columns=(column,)))
+        read, left = read_numbers(frame[column.name], how.decimal, dates=column.kind == "date")
+        if len(left) < len(best[1]):
+            best = read, left, {key: value for key, value in settings.items() if value != getattr(source, key)}
+    return best
+
+
+def _unit(known: NDArray[np.float64], column: NumberColumn) -> tuple[list[str], float | None]:
+    """A loud note where most of a column would be clipped, and the factor that would change that."""
+
+    def within(factor: float) -> float:
+        return float(((known * factor >= column.low) & (known * factor <= column.high)).mean())
+
+    if len(known) < FEWEST_FOR_UNITS or (share := within(1.0)) >= 0.5:
+        return [], None
+    told = f"UNITS: {1 - share:.0%} of {column.name} lie outside {column.low:g} to {column.high:g} and would be clipped"
+    factor = max(FACTORS, key=within)
+    if within(factor) <= 0.9:
+        return [told], None
+    return [f"{told}; times {factor:g}, {within(factor):.0%} would lie within"], factor
+
+
+def some(counts: Mapping[str, int], known: set[str] | None = None) -> str:
+    """The most frequent texts, each with the known one that it may stand for."""
+    shown = []
+    for text, count in Counter(counts).most_common(SHOWN):
+        near = nearest(text, sorted(known)) if known else None
+        shown.append(f"{count} × {text!r}" + (f": {near}?" if near else ""))
+    return ", ".join(shown) + (", …" if len(counts) > SHOWN else "")

@@ -1,0 +1,112 @@
+"""One's own table in Python: a task of a frame with texts, the default's plan and cost, and ε against accuracy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import collegium as cg
+from collegium.data.task import CategoryColumn, NumberColumn, TableInputs
+from collegium.errors import ConfigurationError, DataError
+
+
+def drawn(rows: int, seed: int = 0) -> pd.DataFrame:
+    """Persons whose class follows from their age and ward, but for one of ten."""
+    draws = np.random.default_rng(seed)
+    age, ward = draws.integers(18, 95, rows), draws.choice(["north", "south", "east"], rows)
+    ill = ((age > 60) | (ward == "east")) ^ (draws.random(rows) < 0.1)
+    return pd.DataFrame(
+        {
+            "age": age,
+            "ward": ward,
+            "smokes": draws.random(rows) < 0.5,
+            "seen": pd.Timestamp("2020-01-01") + pd.to_timedelta(draws.integers(0, 900, rows), unit="D"),
+            "result": np.where(ill, "ill", "well"),
+        }
+    )
+
+
+def test_a_task_of_a_frame_knows_numbers_texts_truth_values_and_dates_by_their_names() -> None:
+    frame = drawn(200)
+    task = cg.Task.from_frame(frame, label="result")
+    assert task.classes == ("ill", "well") and isinstance(task.inputs, TableInputs)
+    age, ward, smokes, seen = task.inputs.columns
+    assert isinstance(age, NumberColumn) and (age.low, age.high) == (frame["age"].min(), frame["age"].max())
+    assert isinstance(ward, CategoryColumn) and ward.categories == ("east", "north", "south")
+    assert isinstance(smokes, CategoryColumn) and smokes.categories == ("False", "True")
+    assert seen.kind == "date" and repr(task) == "<task: ill, well from 4 columns>"
+    encoded = cg.encode(frame, task)
+    assert encoded.shape == (200, 2 + 4 + 3 + 2) and encoded.max() == 1.0
+    assert (encoded[:, 2:6].sum(axis=1) == 1).all() and (encoded[:, 2:5].sum(axis=1) == 1).all()  # nothing unknown
+
+
+def test_what_a_frame_does_not_say_is_asked_for() -> None:
+    frame = drawn(50)
+    names = frame.assign(patient=[f"p{n}" for n in range(50)])
+    with pytest.raises(DataError, match="column patient has 50 different texts in 50 rows: name it in out"):
+        cg.Task.from_frame(names, label="result")
+    assert len(cg.Task.from_frame(names, label="result", out=["patient"]).inputs.columns) == 4  # type: ignore[union-attr]
+    with pytest.raises(DataError, match="Name them by classes"):
+        cg.Task.from_frame(frame)
+    with pytest.raises(DataError, match="no column 'outcome'"):
+        cg.Task.from_frame(frame, label="outcome")
+    with pytest.raises(DataError, match="two classes"):
+        cg.Task.from_frame(frame.assign(result="ill"), label="result")
+    with pytest.raises(DataError, match="holds no value"):
+        cg.Task.from_frame(frame.assign(ward=None), label="result")
+    with pytest.raises(DataError, match="a frame"):
+        cg.Task.from_array(frame.to_numpy(), classes=["ill", "well"])
+    numbered = cg.Task.from_frame(frame.assign(result=np.arange(50) % 11), label="result")
+    assert numbered.classes[:3] == ("0", "1", "2") and numbered.classes[-1] == "10"
+
+
+def test_the_plan_of_the_default_is_one_line_and_costs_what_it_says() -> None:
+    plan = cg.plan(epsilon=1, classes=10)
+    assert str(plan) == "class-sums(sigma=3.731, classes=10, rounds=1): ε = 0.9999"
+    cost = cg.account(plan.made)
+    assert 0.999 < cost.epsilon <= 1.0 and cost.epsilon == pytest.approx(plan.epsilon)
+    assert str(cost) == "ClassSums(sigma=3.731, classes=10, rounds=1), released once: ε = 0.9999 at δ = 1e-05"
+    twice = cg.plan(epsilon=1, classes=10, rounds=2)
+    assert twice.made.parameters()["sigma"] == pytest.approx(plan.made.parameters()["sigma"] * 2**0.5, rel=1e-3)
+    with pytest.raises(ConfigurationError, match="number of teachers"):
+        cg.plan(epsilon=1, queries=100)
+    with pytest.raises(ConfigurationError, match="epsilon > 0"):
+        cg.plan(epsilon=0)
+
+
+def test_a_table_is_simulated_for_several_budgets_in_one_call(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    asked = {"epsilon": [0.05, 3.0], "repeats": 2, "progress": lambda done, of: told.append((done, of))}
+    found = cg.simulate(drawn(600), "result", **asked, plot=tmp_path / "sweep.png")
+    assert found["epsilon"].tolist() == [0.05, 3.0] and told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    low, high = found["accuracy"]
+    assert high > low and high > found["constant"][1] + 0.1 and high <= found["pooled"][1] + 0.1
+    assert (found["records"] == 300).all() and (tmp_path / "sweep.png").stat().st_size > 5000
+    assert cg.simulate(drawn(600), "result", **asked).equals(found)
+    other = cg.simulate(drawn(600), "result", epsilon=3.0, repeats=2, seed=9, progress=lambda done, of: None)
+    assert other["accuracy"][0] != high
+
+
+def test_a_simulation_that_cannot_be_is_refused_in_a_line() -> None:
+    frame = drawn(60)
+    for wrong in ({"epsilon": []}, {"epsilon": -1}, {"parties": 2}, {"repeats": 0}, {"pool": 0.9}):
+        with pytest.raises(ConfigurationError):
+            cg.simulate(frame, "result", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="too few to divide"):
+        cg.simulate(frame[:12], "result")
+
+
+def test_a_run_of_frames_tells_its_progress_and_shows_itself_in_a_line() -> None:
+    frame, steps = drawn(500), set()
+    task = cg.Task.from_frame(frame[:150], label="result")
+    records = {f"clinic-{n}": (frame[150 + n : 450 : 5], frame["result"][150 + n : 450 : 5]) for n in range(5)}
+    parties = cg.LocalParties(records, task, seed=1, policy=cg.PolicyConfig(epsilon=9, seeded_noise=True))
+    coordinator = cg.Coordinator(parties, frame[:150], epsilon=4, progress=lambda step: steps.add(step.step))
+    assert (coordinator.label() >= 0).all()
+    student = coordinator.fit()
+    assert student.score(frame[450:], frame["result"][450:]) > 0.7 and {"describe", "student"} <= steps
+    assert repr(parties) == "<5 parties: clinic-0, clinic-1, clinic-2, clinic-3, clinic-4>"
+    assert repr(coordinator) == "<coordinator of 5 parties, ε = 4 at δ = 1e-05>"
