@@ -190,3 +190,15 @@ def test_a_party_refuses_a_group_that_bears_fewer_colluders_than_all_together(
 
 def _dies(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
+
+
+def test_every_round_is_kept_by_groups_and_the_next_follows_from_the_total(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    record = driven(institutions(shuffled, NINE), public, tmp_path, sums={"rounds": 3}).label()
+    files = list(tmp_path.glob("released-*"))
+    assert len(files) == 3
+    for file in files:
+        assert load_arrays(file, "released vector")[0]["values"].shape[0] == 3
+    assert record.groups is not None and len(record.groups.members) == 3
+    assert record.label_accuracy is not None and record.label_accuracy > 0.8
