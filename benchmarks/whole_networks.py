@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from collegium.coordinator.students import LearningProblem
-from collegium.coordinator.students.networks import Supervised, normalise_by
+from collegium.coordinator.students.networks import normalise_by
+from collegium.coordinator.students.supervised import Supervised
 from collegium.data import DataSource, data_root, default_task, load
 from collegium.data.loading.files import open_npz
 from collegium.data.task import ImageInputs, Task
@@ -151,7 +152,7 @@ def timed(shape: tuple[int, int, int], records: int, alone: int) -> list[Timed]:
     features = Features("network", network=whole.to_bytes())
     landmarks = whole.features(images_of(task, LANDMARKS, 2))
     kernel = KernelMap.of_landmarks(features, task.inputs, 2000**2, 1.0, landmarks)
-    student = KernelStudent(task, kernel, np.random.default_rng(0).normal(size=(LANDMARKS + 1, 10)), whole)
+    student = KernelStudent(task, kernel, np.random.default_rng(0).normal(size=(LANDMARKS + 1, 10)), network=whole)
     plain = replace(kernel, features=Features("raw"), landmarks=x[:LANDMARKS].reshape(-1, x[0].size).astype(np.int16))
     slow = [network.double() for network in networks_for(task)]
     name, rows = " × ".join(map(str, shape)), []

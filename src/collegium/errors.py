@@ -205,6 +205,18 @@ class LabelConflict(CollegiumError):
         self.labels = dict(labels or {})
 
 
+class Contradiction(CollegiumError):
+    """Released numbers cannot be what they are said to be: an institution sent what no records give."""
+
+    code = "contradiction"
+    exit_status = 11
+
+    @property
+    def why(self) -> str:
+        """What was found, without what to do."""
+        return str(self).partition(": ")[0]
+
+
 class LedgerCorrupt(CollegiumError):
     """A ledger fails its own checks: its chain, a signature or the database itself."""
 

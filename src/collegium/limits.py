@@ -23,7 +23,9 @@ MAX_TEACHERS_PER_PARTY = 1_000
 MAX_NEIGHBOUR_COUNT = 2**18 - 1
 MAX_LANDMARKS = 4_096
 MAX_SUM_ENTRY = 2**46
-"""The largest number that a party contributes to an entry of a sum over all records."""
+"""The largest number that a party contributes to an entry of a sum over all records, whatever the cap on records."""
+MAX_RECORDS_PER_PARTY = 2**20
+"""The most records that a party counts for in a sum over all records, where the consortium sets no smaller number."""
 MAX_EVALUATION_BYTES = 48 * 1024 * 1024
 MAX_RADIUS_SQUARED = 2**52
 MAX_FEATURES = 2**16

@@ -329,7 +329,7 @@ def test_one_charge_opens_one_sum_whichever_files_the_operator_puts_back(
     setups = []
 
     def opens(self: MaskedTotal) -> Any:
-        setups.append(self.coordinator.setup.digest.hex()[:32])
+        setups.append(self.coordinators[0].setup.digest.hex()[:32])
         return opened(self)
 
     monkeypatch.setattr(MaskedTotal, "open", opens)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from collegium.coordinator.journal import Begun, Journal, OpenSum
-from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.masked_sum import MaskedSum, MaskedTotal
 from collegium.coordinator.rounds.readiness import Readiness
 from collegium.coordinator.rounds.rounds import (
+    ANSWERED,
     OnAnswer,
     RoundResult,
     VoteRound,
@@ -25,6 +26,7 @@ from collegium.errors import QuorumNotReached, ReleaseLost
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.question import Question, encode
 from collegium.protocol.secure_sum.errors import ImpossibleTotal
+from collegium.protocol.secure_sum.opening import Collected
 from collegium_accounting.mechanisms import SumMode
 from collegium_accounting.units import IntArray
 
@@ -190,13 +192,19 @@ class Asking:
             total, collected = sums.resume(round_, begun.collected), begun.collected
         else:
             asked, quorum = self._among(question, parties)
-            total = sums.begin(VoteRound(question.question, asked, self.deadline_s, quorum, tell))
-            self._note_exact(question, None)
-            collected = total.collect()
+            try:
+                total, collected = self._collected(question, sums, asked, quorum, tell)
+            except QuorumNotReached as error:
+                left = {party: held for party, held in asked.items() if error.outcomes.get(party) == ANSWERED}
+                if len(sums.groups(asked)) == 1 or len(left) < quorum:
+                    raise
+                # A group lacks parties. All that answered are summed together, with the same noise and charge.
+                asked = left
+                total, collected = self._collected(question, sums.together, asked, quorum, tell)
             begun = OpenSum(tuple(question.names), question.question, charge, dict(asked), collected)
             self.journal.keep_open(begun)
-            self._note_exact(question, collected.parties)
-        self._readiness.answered = list(collected.parties)
+            self._note_exact(question, begun.parties)
+        self._readiness.answered = list(begun.parties)
         try:
             if charge is not None:
                 self._spend_on(begun, charge, labels=not question.of_records)
@@ -209,8 +217,16 @@ class Asking:
                 error.outcomes,
             ) from error
         except ImpossibleTotal:
-            self.journal.settle(begun.setup)  # opened later, it would be as impossible
+            self.journal.settle(begun)  # opened later, it would be as impossible
             raise
+
+    def _collected(
+        self, question: RunQuestion, sums: MaskedSum, asked: Mapping[str, int], quorum: int, tell: OnAnswer
+    ) -> tuple[MaskedTotal, tuple[Collected, ...]]:
+        """A new sum whose masked vectors are there."""
+        total = sums.begin(VoteRound(question.question, asked, self.deadline_s, quorum, tell))
+        self._note_exact(question, None)
+        return total, total.collect()
 
     def _among(self, question: RunQuestion, parties: Mapping[str, int]) -> tuple[Mapping[str, int], int]:
         """The parties to ask, and how many must answer: where the opening of a sum began before, those of that sum.
@@ -241,12 +257,12 @@ class Asking:
         if parties is not None or None in self.journal.begun(question.names):
             self.journal.begin(question.names, sum_)
 
-    def follow(self, answered: Collection[str] = ()) -> None:
+    def follow(self, answered: Collection[str] = (), least: int = 0) -> None:
         """Have all parties that are here follow the ledger to its last entry; from then on they know an older copy.
 
-        Raises QuorumNotReached where too few of those that ``answered`` follow.
+        Raises QuorumNotReached where too few of those that ``answered`` follow; ``least`` of them have to.
         """
-        self._readiness.follow(self.deadline_s, answered, self.quorum)
+        self._readiness.follow(self.deadline_s, answered, max(self.quorum, least))
 
     def show_ledger(self) -> None:
         """Show the parties that answered last how the ledger goes on; nobody, where no party was asked."""
@@ -279,10 +295,12 @@ class Asking:
 
         Raises QuorumNotReached where too few of its parties follow the ledger.
         """
-        self.follow(sum_.collected.parties)
+        # Those who do not follow are too few to open the sum of any group.
+        least = len(sum_.parties) - min(one.setup.plan.quorum for one in sum_.collected) + 1
+        self.follow(sum_.parties, least)
         if charge in self._ledger.untouched():
             self._ledger.spend(charge, for_labels=labels, on_sum=sum_.setup.hex())
-            self.follow(sum_.collected.parties)
+            self.follow(sum_.parties, least)
 
     @cached_property
     def _readiness(self) -> Readiness:

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,18 +52,30 @@ class OpenSum:
     question : what the parties answered.
     charge : the ledger's entry that pays for it, where the parties made it noisy; None for an exact sum.
     teachers : how many each party said it has.
+    collected : of each group; of one where all parties are summed together.
     """
 
     names: tuple[str, ...]
     question: Question
     charge: int | None
     teachers: Mapping[str, int]
-    collected: Collected = field(repr=False)
+    collected: tuple[Collected, ...] = field(repr=False)
+
+    @property
+    def setups(self) -> list[bytes]:
+        """Name the sum to the parties of each group."""
+        return [one.setup.digest for one in self.collected]
 
     @property
     def setup(self) -> bytes:
-        """Names the sum to its parties."""
-        return self.collected.setup.digest
+        """Names the sum, of all groups together."""
+        first, *others = self.setups
+        return hashlib.sha256(b"".join((first, *others))).digest() if others else first
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Whose answers are in it, sorted."""
+        return tuple(sorted(party for one in self.collected for party in one.parties))
 
 
 class Name(NamedTuple):
@@ -77,19 +91,49 @@ class Name(NamedTuple):
     about: str = ""
 
 
-class Released(NamedTuple):
-    """A noisy vector; public.
+class Part(NamedTuple):
+    """The noisy vector of one group of parties; public.
 
     Parameters
     ----------
     values : int64 ``[length]``.
     noise : standard deviation of the noise on every entry.
-    answered : how many parties it sums.
+    parties : whose answers it sums, sorted.
     """
 
     values: IntArray
     noise: float
-    answered: int
+    parties: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """What was released for one question: a noisy vector of each group of parties, of one group where there are none.
+
+    Later questions use the total alone.
+    """
+
+    groups: tuple[Part, ...]
+
+    @cached_property
+    def values(self) -> IntArray:
+        """The sum over all groups, int64 ``[length]``."""
+        return np.asarray(np.sum([group.values for group in self.groups], axis=0, dtype=np.int64))
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise on every entry of the sum."""
+        return math.hypot(*(group.noise for group in self.groups))
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """All parties whose answers it sums, sorted."""
+        return tuple(sorted(party for group in self.groups for party in group.parties))
+
+    @property
+    def answered(self) -> int:
+        """How many parties it sums."""
+        return len(self.parties)
 
 
 class Journal:
@@ -150,11 +194,11 @@ class Journal:
             "question": encode(sum_.question).hex(),
             "charge": sum_.charge,
             "teachers": dict(sum_.teachers),
-            **sum_.collected.about(),
+            "groups": [one.about() for one in sum_.collected],
         }
-        total = sum_.collected.total
+        totals = {f"total-{number}": one.total for number, one in enumerate(sum_.collected)}
         with replacing(self.open_file(sum_.setup), "keep the sum that is to be opened") as beside:
-            save_arrays(beside, _OPEN_KIND, {"total": total}, sha256=_digest(about, total), **about)
+            save_arrays(beside, _OPEN_KIND, totals, sha256=_digest(about, *totals.values()), **about)
 
     def open_sums(self) -> list[OpenSum]:
         """The sums that are to be opened, in the order of their files.
@@ -165,18 +209,18 @@ class Journal:
         self._open = {file.name: self._open.get(file.name) or _opened_from(file) for file in files}
         return list(self._open.values())
 
-    def settle(self, setup: bytes) -> None:
+    def settle(self, sum_: OpenSum) -> None:
         """What follows from a sum is kept: nobody needs what opens it any more."""
-        self.settled.append(setup)
+        self.settled += sum_.setups
         write_whole(self._settled, "\n".join(one.hex() for one in self.settled[-MAX_SETTLED_SUMS:]))
-        self.open_file(setup).unlink(missing_ok=True)
+        self.open_file(sum_.setup).unlink(missing_ok=True)
 
     def open_file(self, setup: bytes) -> Path:
         """Where what opens a sum lies."""
         return self.folder / f"open-sum-{setup.hex()[:32]}.safetensors"
 
     def released(self, question: Name) -> Released | None:
-        """The noisy vector that answers this question; None where there is none.
+        """What was released for this question; None where there is nothing.
 
         Raises StorageError where its file is damaged: what it held was paid for.
         """
@@ -185,21 +229,24 @@ class Journal:
             return None
         try:
             arrays, about = load_arrays(file, _KIND, {"values": np.int64})
-            _require_as_written(file, about, arrays["values"])
-        except (StorageError, KeyError) as error:
+            values = arrays["values"]
+            _require_as_written(file, about, values)
+            told = zip(values, about["noise"], about["parties"], strict=True)
+            groups = tuple(Part(one, noise, tuple(parties)) for one, noise, parties in told)
+        except (StorageError, KeyError, TypeError) as error:
             raise StorageError(f"{error}; restore it from a copy, or remove it: it is then paid anew") from error
-        same = tuple(about["question"]) == question
-        return Released(arrays["values"], about["noise"], about["answered"]) if same else None
+        return Released(groups) if tuple(about["question"]) == question else None
 
     @contextmanager
-    def room(self, question: Name, length: int) -> Iterator["Room"]:
-        """Make room for a vector of this length, so that a full disk is noticed before a charge is spent.
+    def room(self, question: Name, length: int, groups: int = 1) -> Iterator["Room"]:
+        """Make room for a vector of this length of each group, so that a full disk is noticed before a charge is spent.
 
         What is kept there is on the disk once the context ends. After an exception nothing is.
         """
         with replacing(self.file(question), "keep the released vector") as beside:
             room = Room(beside, question)
-            room.keep(Released(np.zeros(length + 64, dtype=np.int64), 0.0, 0))
+            nothing = Part(np.zeros(length + 64, dtype=np.int64), 0.0, ())
+            room.keep(Released((nothing,) * groups))
             yield room
 
     def any_released(self, charged: str) -> bool:
@@ -213,37 +260,45 @@ class Journal:
 
 
 class Room:
-    """A place on the disk for one released vector; made by `Journal.room`."""
+    """A place on the disk for what one question releases; made by `Journal.room`."""
 
     def __init__(self, file: Path, question: Name) -> None:
         self._file, self._question = file, question
 
     def keep(self, released: Released) -> None:
         """Write it; a later one takes its place."""
-        values, noise, answered = released
-        about = {"question": [*self._question], "noise": noise, "answered": answered}
+        values = np.stack([part.values for part in released.groups])
+        about = {
+            "question": [*self._question],
+            "noise": [part.noise for part in released.groups],
+            "parties": [[*part.parties] for part in released.groups],
+        }
         save_arrays(self._file, _KIND, {"values": values}, sha256=_digest(about, values), **about)
 
 
 def _opened_from(file: Path) -> OpenSum:
     try:
         arrays, about = load_arrays(file, _OPEN_KIND)
-        total = arrays["total"]
-        _require_as_written(file, about, total)
+        totals = [arrays[f"total-{number}"] for number in range(len(about["groups"]))]
+        _require_as_written(file, about, *totals)
     except (StorageError, KeyError) as error:
         raise StorageError(f"{error}; restore it from a copy, or remove it: it is then paid anew") from error
     question = decode(about["kind"], bytes.fromhex(about["question"]))
-    return OpenSum(tuple(about["names"]), question, about["charge"], about["teachers"], Collected.of(about, total))
+    collected = tuple(Collected.of(told, total) for told, total in zip(about["groups"], totals, strict=True))
+    return OpenSum(tuple(about["names"]), question, about["charge"], about["teachers"], collected)
 
 
-def _digest(about: Mapping[str, Any], values: NDArray[Any]) -> str:
-    """SHA-256 of a vector and of all that its file says about it."""
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode() + np.ascontiguousarray(values).data).hexdigest()
+def _digest(about: Mapping[str, Any], *values: NDArray[Any]) -> str:
+    """SHA-256 of vectors and of all that their file says about them."""
+    hasher = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for one in values:
+        hasher.update(np.ascontiguousarray(one).data)
+    return hasher.hexdigest()
 
 
-def _require_as_written(file: Path, about: dict[str, Any], values: NDArray[Any]) -> None:
+def _require_as_written(file: Path, about: dict[str, Any], *values: NDArray[Any]) -> None:
     """Take the digest out of ``about``; StorageError unless it is that of the rest."""
-    if about.pop("sha256") != _digest(about, values):
+    if about.pop("sha256") != _digest(about, *values):
         raise StorageError(f"{file.name} is not as it was written")
 
 

@@ -10,6 +10,8 @@ from typing import Any, Protocol, Self
 
 from numpy.typing import NDArray
 
+from collegium.coordinator.contradictions import Counted
+from collegium.coordinator.groups import Verdict
 from collegium.coordinator.release import Releases
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunSetup
@@ -60,6 +62,16 @@ class Sums(Protocol):
     @property
     def lacking(self) -> int:
         """How many sums of the run were not released."""
+        ...
+
+    @property
+    def counted(self) -> list[Counted]:
+        """How many records the latest of them counts, of each group of parties and of those that stay together."""
+        ...
+
+    @property
+    def verdict(self) -> Verdict:
+        """Which group of parties is left out."""
         ...
 
     def take(self) -> None:

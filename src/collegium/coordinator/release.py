@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from collegium.coordinator.asking import Asking, RunQuestion
-from collegium.coordinator.journal import Journal, Name, OpenSum, Released, Room
+from collegium.coordinator.journal import Journal, Name, OpenSum, Part, Released, Room
 from collegium.coordinator.noise import CoordinatorNoise, noise_on_entries
+from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.rounds import GroupCounts
 from collegium.coordinator.statement import Slot, Statement
 from collegium_accounting.mechanisms import IntArray, Stage
 
@@ -36,8 +38,8 @@ class Rule(Protocol):
         """The exact numbers of this question where they are known already; they are in memory alone."""
         ...
 
-    def keep(self, charge: int, stage: Stage, question: RunQuestion, counts: IntArray, answered: Sequence[str]) -> None:
-        """Add the noise that the coordinator draws to ``counts``, and keep what follows; durable after `room`."""
+    def keep(self, charge: int, stage: Stage, question: RunQuestion, groups: Sequence[GroupCounts]) -> None:
+        """Add the noise that the coordinator draws to the counts, and keep what follows; durable after `room`."""
         ...
 
 
@@ -79,19 +81,20 @@ class Releases:
             charge = self.statement.pay(slot, question.names, further=question.further)
         else:
             charge = begun.charge
-        answered, asked = tuple[str, ...](), False
+        answered = tuple[str, ...]()
         with rule.room(question):
-            counts = rule.opened(question)
-            if counts is None:
+            if (known := rule.opened(question)) is not None:
+                groups: Sequence[GroupCounts] = [GroupCounts(known, ())]
+            else:
                 paid, noisy = question.paid_by(charge), slot.stage.added.parties
                 result = self.asking.total(paid, parties, charge if noisy else None, begun)
-                counts, answered, asked = result.counts, result.answered, True
+                groups, answered = result.by_group, result.answered
                 if question.of_records and not noisy:
                     self.asking.spend(charge, answered)
-            rule.keep(charge, slot.stage, question, counts, answered)
-        for sum_ in self.asking.journal.open_sums() if asked else []:
+            rule.keep(charge, slot.stage, question, groups)
+        for sum_ in self.asking.journal.open_sums() if answered else []:
             if sum_.charge == charge or (sum_.charge is None and question.answered_by(sum_)):
-                self.asking.journal.settle(sum_.setup)
+                self.asking.journal.settle(sum_)
         return answered
 
     def waits(self, slot: Slot, names: Sequence[str]) -> bool:
@@ -114,25 +117,36 @@ class WholeVector:
     drawn_for : names the vector where the coordinator's noise follows from a seed.
     """
 
-    def __init__(self, journal: Journal, noise: CoordinatorNoise, name: str, drawn_for: str, of: str = "") -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        noise: CoordinatorNoise,
+        name: str,
+        drawn_for: str,
+        of: str = "",
+    ) -> None:
         self._journal, self._noise, self._drawn_for = journal, noise, drawn_for
         self._name = Name(name, of)
         self._room: Room | None = None
 
     @property
     def released(self) -> Released | None:
-        """The vector, None before it was released; StorageError where its file is damaged."""
+        """The vector, by groups; None before it was released. Raises StorageError where its file is damaged."""
         return self._journal.released(self._name)
 
     @contextmanager
     def room(self, question: RunQuestion) -> Iterator[None]:
-        with self._journal.room(self._name, question.question.shape[1]) as self._room:
+        groups = len(question.sums.divided) if isinstance(question.sums, MaskedSum) else 1
+        with self._journal.room(self._name, question.question.shape[1], max(1, groups)) as self._room:
             yield
 
     def opened(self, question: RunQuestion) -> None:
         return None
 
-    def keep(self, charge: int, stage: Stage, question: RunQuestion, counts: IntArray, answered: Sequence[str]) -> None:
+    def keep(self, charge: int, stage: Stage, question: RunQuestion, groups: Sequence[GroupCounts]) -> None:
         assert self._room is not None  # `release` makes it
-        values = self._noise.vector(stage, counts[0], self._drawn_for)
-        self._room.keep(Released(values, noise_on_entries(stage, len(answered)), len(answered)))
+        parts = (
+            Part(self._noise.vector(stage, counts[0], self._drawn_for), noise_on_entries(stage, len(parties)), parties)
+            for counts, parties in groups
+        )
+        self._room.keep(Released(tuple(parts)))

@@ -174,7 +174,8 @@ def promised(terms: AnnouncedTerms) -> str:
     return (
         f"announced was epsilon {told.epsilon:g} for {names[told.unit]} at delta {told.delta:g}; allowed is "
         f"{' and '.join(allowed) or 'nothing'}: what is planned and its costliest release once more, by this party's "
-        "own account, which counts a vote as all of its noisy counts"
+        "own account, which counts a vote as all of its noisy counts; no party counts for more than "
+        f"{terms.most_records:,} records"
     )
 
 

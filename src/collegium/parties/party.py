@@ -261,6 +261,17 @@ class Party:
         counts = kind.compute(question, Asked(run_id, ask.round_id))
         if counts.shape != question.shape:
             raise TypeError(f"{question.kind} answers with another shape than it says")
+        records, most = len(self._own.examples), question.terms.most_records
+        if question.whole_vector and records > most:
+            fields = event("records-over-cap", party=self.name)
+            _log.warning(
+                "party %s has %d records, over the consortium's cap of %d (budget.records_per_party): what "
+                "passes it is cut off; let data in party.toml take a part of them",
+                self.name,
+                records,
+                most,
+                extra=fields,
+            )
         return np.clip(counts.astype(np.int64, copy=False), question.low, question.high)
 
     def _leave(self, run_id: str, ask: Ask) -> None:

@@ -21,6 +21,7 @@ from collegium.protocol.replies import SecureSumAnswer
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import PartySum, Phase, SumSetup, accept_parameters
 from collegium.protocol.secure_sum.errors import InsufficientPlan
+from collegium.protocol.secure_sum.groups import group_of
 from collegium.protocol.secure_sum.messages import phase_of
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 from collegium_accounting.noise.sources import source_of
@@ -116,8 +117,10 @@ class SumHandler:
             raise ProtocolViolation(f"a sum of the consortium {parameters.consortium[:64]!r} is not ours")
         if names := member.unnamed():
             raise UnnamedParties(UnnamedParties.text + ", ".join(names))
-        roster = dict(member.roster)
-        demanded = member.collusion_fraction * max(len(roster), member.vouched) / max(1, len(roster))
+        # All that collude may sit in this party's group.
+        colluding = member.collusion_fraction * max(len(member.roster), member.vouched)
+        roster = group_of(member.roster, parameters.groups, self._name)
+        demanded = colluding / max(1, len(roster))
         setup = accept_parameters(parameters, roster, collusion_fraction=demanded)
         held = self._held.of(run_id, setup.round_id)
         question, counts = held.ask.question, held.vector
@@ -140,14 +143,18 @@ def _check_noise(question: Question, setup: SumSetup) -> None:
     described(question)  # refuses what the party does not answer
     share = question.share
     if share is None:
+        if setup.groups > 1:
+            raise InsufficientPlan(
+                "sums of groups need the noise of their parties: exact ones show more than one of all"
+            )
         if setup.noise_reach:
             raise ProtocolViolation("room for noise in a round whose terms know of none")
         if not setup.plan.complete and (question.per_stage or question.several_sums):
             # In a sparse graph a listed party can be left out of one of several sums: the difference is its own.
             raise InsufficientPlan("several sums about the same records need the parties' noise or the complete graph")
         return
-    if share.honest_survivors != setup.plan.honest_survivors:
-        raise ProtocolViolation("the terms count on another number of honest parties than the graph of the sum gives")
+    if share.honest_survivors > setup.plan.honest_survivors:
+        raise ProtocolViolation("the terms count on more honest parties than the graph of the sum gives")
     if setup.noise_reach != share.reach(setup.plan.parties, setup.length):
         raise ProtocolViolation("the room left for noise does not follow from the terms")
 

@@ -53,6 +53,7 @@ class Terms:
     stage : the stage of the mechanism that the sum serves; empty where one sum serves all of them.
     honest_survivors : in the mode ``masked+noised``, the least number of honest parties whose noise is in any sum that
         is opened; 0 in the others.
+    most_records : the cap on the records of one party in a vector about all records; see `RecordsQuestion.high`.
     """
 
     mechanism: str
@@ -61,8 +62,10 @@ class Terms:
     sum_mode: str = "clear"
     stage: str = WHOLE_MECHANISM
     honest_survivors: int = 0
+    most_records: int = limits.MAX_RECORDS_PER_PARTY
 
     def __post_init__(self) -> None:
+        require(1 <= self.most_records <= limits.MAX_RECORDS_PER_PARTY, "a party's records have a cap")
         require(IDENTIFIER.fullmatch(self.mechanism) is not None, "a mechanism has a name")
         require(len(self.parameters) <= 32, "a mechanism has at most 32 parameters")
         require(all(math.isfinite(value) for value in self.parameters.values()), "parameters are finite numbers")
@@ -290,12 +293,18 @@ class RecordsQuestion(Question):
         return 1, self.length
 
     @property
+    @abstractmethod
+    def of_one(self) -> int:
+        """The largest that a single record, or under ``per_party`` the party, makes any entry."""
+
+    @property
     def high(self) -> int:
-        return limits.MAX_SUM_ENTRY
+        """What as many records as the terms allow a party make an entry at most."""
+        return min(self.of_one * (1 if self.per_party else self.terms.most_records), limits.MAX_SUM_ENTRY)
 
     @property
     def low(self) -> int:
-        return -limits.MAX_SUM_ENTRY
+        return -self.high
 
     def cost(self) -> Cost:
         # A record may turn the one vector of a party as far as another party's would: shares change with the number of

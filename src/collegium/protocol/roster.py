@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from collegium.data.task import PARTY_NAME
 from collegium.errors import IdentityError
-from collegium.limits import MAX_PARTIES
+from collegium.limits import MAX_PARTIES, MAX_RECORDS_PER_PARTY
 from collegium.protocol.certificates import Subject, read_certificate, read_subject, verify_issued
 from collegium.protocol.question import about_all_records, own_kinds
 from collegium.settings import Frozen, first_mistake
@@ -78,6 +78,8 @@ class AnnouncedTerms(Frozen):
     """How parties measure the student on their own records, and say how well the pool covers these, where they do."""
     questions: tuple[str, ...] = Field(default=(), max_length=16)
     """Kinds of questions from other packages that are asked."""
+    most_records: int = Field(default=MAX_RECORDS_PER_PARTY, ge=1, le=MAX_RECORDS_PER_PARTY)
+    """The cap on the records of one party."""
 
     def policy(self) -> dict[str, Any]:
         """The settings of a policy that agrees to this and to nothing weaker; never to sums in the clear."""

@@ -36,19 +36,19 @@ def kept(tmp_path: Path) -> LocalRound:
     while made.coordinator.phase is not Phase.SIGN:
         step(made, made.coordinator, frozenset({"party-0004"} if made.coordinator.phase is Phase.MASK else ()))
     assert made.coordinator.collected is not None
-    Journal(tmp_path).keep_open(OpenSum(("one",), QUESTION, 7, {"party-0000": 5}, made.coordinator.collected))
+    Journal(tmp_path).keep_open(OpenSum(("one",), QUESTION, 7, {"party-0000": 5}, (made.coordinator.collected,)))
     return made
 
 
 def test_another_process_opens_the_sum_that_was_kept(kept: LocalRound, tmp_path: Path) -> None:
     (sum_,) = Journal(tmp_path).open_sums()
     assert (sum_.names, sum_.charge, dict(sum_.teachers)) == (("one",), 7, {"party-0000": 5})
-    assert sum_.question == QUESTION and len(sum_.collected.parties) == PARTIES - 1
-    coordinator = CoordinatorSum.resumed(sum_.collected)
+    assert sum_.question == QUESTION and len(sum_.parties) == PARTIES - 1
+    coordinator = CoordinatorSum.resumed(*sum_.collected)
     while coordinator.phase is not Phase.DONE:
         step(kept, coordinator)
     assert np.array_equal(coordinator.result.total, np.delete(VOTES, 4, axis=0).sum(axis=0))
-    Journal(tmp_path).settle(sum_.setup)
+    Journal(tmp_path).settle(sum_)
     assert Journal(tmp_path).open_sums() == [] and Journal(tmp_path).settled == [sum_.setup]
 
 

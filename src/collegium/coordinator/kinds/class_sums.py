@@ -10,10 +10,14 @@ such.
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
 
 from collegium.coordinator.asking import RunQuestion
+from collegium.coordinator.contradictions import Counted, check_sums, counted_by_sums
+from collegium.coordinator.groups import Suspicion, Verdict, judged, suspicion
+from collegium.coordinator.journal import Part, Released
 from collegium.coordinator.kind import RunKind
 from collegium.coordinator.release import Releases, WholeVector
 from collegium.coordinator.rounds.rounds import terms_of
@@ -23,11 +27,13 @@ from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.kinds import register
 from collegium.errors import DataError, ProtocolViolation, StorageError
 from collegium.models.codes import Weights
+from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS, NoisySums, Round
 from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.secure_sum.groups import FEWEST_GROUPS
 from collegium.whole_files import read_digested, write_digested
 from collegium_accounting.mechanisms import SumMode
 
@@ -66,6 +72,11 @@ class ClassSums(RunKind):
     def per_party(self) -> bool:
         """Whether each party sends one vector for all of its records."""
         return self.facts.config.budget.unit == "party"
+
+    @property
+    def most_records(self) -> int:
+        """The cap on the records of one party."""
+        return self.facts.config.budget.most_records
 
     @cached_property
     def name(self) -> str:
@@ -106,6 +117,7 @@ class SumsOfRun:
         self._rounds, self._held = int(setup.mechanism.parameters()["rounds"]), list[NoisySums]()
         self._device = setup.compute.device
         self._spectrum: PoolSpectrum | None = None
+        self._first, self._spec = self._rule, first.spec
 
     @property
     def held(self) -> list[NoisySums]:
@@ -137,16 +149,70 @@ class SumsOfRun:
             self._next_is_known(learn=True)
             if self._kept() is not None:
                 continue
-            terms = terms_of(mechanism, sums, self._releases.statement.sums.stage)
+            stage, most = self._releases.statement.sums.stage, self._asking.most_records
+            terms = terms_of(mechanism, sums, stage, most_records=most)
             asked = self._asking.ask(terms, PoolRange(self._asking.facts.pool_sha256, (0,)))
             question = RunQuestion([self._asking.name], asked, sums, further=lacking - 1)
             parties = self._releases.asking.ready()
             self._releases.release(self._releases.statement.sums, question, self._rule, parties)
 
     @property
+    def counted(self) -> list[Counted]:
+        """How many records the first sum counts, of each group and of those that stay together.
+
+        There are none before there is a sum, and where parties are protected as a whole.
+        """
+        released = self._first.released
+        if released is None or self._asking.per_party:
+            return []
+        kept = Released(self.verdict.kept(released.groups))
+        together = Part(kept.values, kept.noise, kept.parties)
+        parts = kept.groups if len(kept.groups) == 1 else (together, *kept.groups)
+        return [counted_by_sums(part, self._classes) for part in parts]
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Which group is left out, by the first sum of each group; it must have been released.
+
+        Raises
+        ------
+        Contradiction
+            Where no records give the sums, and it is not one group of several.
+        """
+        released, facts = self._first.released, self._asking.facts
+        assert released is not None  # or nobody asks
+        groups, pool, task, device = released.groups, facts.pool, facts.config.task, self._setup.compute.device
+
+        def suspected() -> Suspicion:
+            if len(groups) < FEWEST_GROUPS:
+                return Suspicion((), (), None)
+            spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(self._spec, pool, task.inputs, device), pool)
+
+            def fit(chosen: Sequence[Part]) -> KernelStudent:
+                total = Released(tuple(chosen))
+                counted = total.answered * PARTY_CONTRIBUTIONS if self._asking.per_party else None
+                sums = NoisySums(self._spec, (Round(total.values, total.noise, None),), counted)
+                return sums.classifier(pool, task, device, spectrum)
+
+            contributions = PARTY_CONTRIBUTIONS if self._asking.per_party else None
+            return suspicion(groups, fit, spectrum, self._classes, contributions)
+
+        return judged(groups, self._check, suspected)
+
+    @property
+    def _classes(self) -> int:
+        return len(self._setup.config.task.classes)
+
+    @property
     def _rule(self) -> WholeVector:
         journal, noise = self._releases.asking.journal, self._releases.noise
         return WholeVector(journal, noise, self._asking.name, f"class sums {self._asking.number}")
+
+    def _check(self, group: Part) -> None:
+        """Raise Contradiction where no records give the sum of a group."""
+        asking = self._asking
+        first, most = asking.weights is None, asking.most_records
+        check_sums(group, self._classes, most_records=most, per_party=asking.per_party, by_class=first)
 
     def _next_is_known(self, *, learn: bool) -> bool:
         """Have the request for the next round. Returns False if what it follows from is not made yet.
@@ -192,9 +258,12 @@ class SumsOfRun:
         """What is known with the next round, where that was released."""
         if (released := self._rule.released) is None:
             return None
-        asking = self._asking
-        contributions = released.answered * PARTY_CONTRIBUTIONS if asking.per_party else None
-        one = Round(released.values, released.noise, asking.weights)
+        kept, asking = self.verdict.kept(released.groups), self._asking
+        for group in kept if asking.number > 1 else ():
+            self._check(group)
+        total = Released(kept)
+        contributions = total.answered * PARTY_CONTRIBUTIONS if asking.per_party else None
+        one = Round(total.values, total.noise, asking.weights)
         if self._held and asking.network is None:
             return self._held[-1].with_round(one, contributions)
         return NoisySums(asking.spec, (one,), contributions)

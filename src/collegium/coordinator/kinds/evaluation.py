@@ -1,17 +1,49 @@
-"""Private evaluation: the parties measure the released student on their own records."""
+"""Private evaluation: the parties measure the released student on their own records.
 
-from collections.abc import Sequence
+Where they are summed by groups, a lie moves the figure of one group. A group whose counts are not those of its class
+sums is set aside, as is one that was left out of the student. Where one of three or more groups is far from the others,
+the figures are those of the group in the middle.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from collegium.coordinator.contradictions import Counted, check_counts, check_shares, counted_by_evaluation
+from collegium.coordinator.journal import Part
 from collegium.coordinator.kinds.record_counts import RecordCounting
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.rounds import ask_each
+from collegium.errors import Contradiction
 from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.requests import ShowReleased
+from collegium.protocol.secure_sum.groups import FEWEST_GROUPS
 from collegium_accounting.mechanisms.record_counts import ONE
+from collegium_accounting.renyi import FloatArray
+
+_FAR, _ERRORS = 0.1, 3.3
+"""A group's accuracy is far from another's where it is so far, and by so many standard errors: once in 1,000 cases."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What an evaluation says of one classifier.
+
+    Parameters
+    ----------
+    cells : the counts that the figures are of, in records; ``variance`` is that of the noise on each.
+    set_aside : why they are not of all groups; None where they are.
+    """
+
+    measures: Measures
+    cells: FloatArray
+    variance: float
+    set_aside: str | None = None
 
 
 class PrivateEvaluation(RecordCounting):
@@ -23,14 +55,33 @@ class PrivateEvaluation(RecordCounting):
         layout = Layout(len(self._config.task.classes))
         return students * layout.parts, students * layout.length
 
-    def measure(self, releases: Releases, student: Path, fitted_from: str) -> None:
-        """Have the parties measure the student in this file; does nothing where they did, or none is configured."""
+    def measure(
+        self,
+        releases: Releases,
+        student: Path,
+        fitted_from: str,
+        counted: Sequence[Counted] = (),
+        spoilt: Collection[str] = (),
+    ) -> None:
+        """Have the parties measure the student in this file; does nothing where they did, or none is configured.
+
+        Parameters
+        ----------
+        counted : the records that other releases counted.
+        spoilt : the parties of the group that is left out of the student.
+
+        Raises
+        ------
+        Contradiction
+            Where the evaluation counts other records than they, in all groups or without groups.
+        """
         noted = self._notes.record.evaluation
         if self._settings is None or noted is None or not noted.paid or noted.fitted_from == fitted_from:
             return
 
         def found() -> dict[str, Any]:
-            return {"fitted_from": fitted_from, "measures": self.released(releases, [student.read_bytes()])[0]}
+            (own,) = self._figures(releases, [student.read_bytes()], counted, spoilt)
+            return {"fitted_from": fitted_from, "measures": own.measures, "set_aside": own.set_aside}
 
         self._attempt(releases, found)
 
@@ -45,11 +96,87 @@ class PrivateEvaluation(RecordCounting):
             If too few parties answer.
         ProtocolViolation
             If the classifiers are too many or too large.
+        Contradiction
+            If the numbers cannot be counts of records.
         """
+        return [own.measures for own in self._figures(releases, students, (), ())]
+
+    def _figures(
+        self, releases: Releases, students: Sequence[bytes], counted: Sequence[Counted], spoilt: Collection[str]
+    ) -> list[Figures]:
         classes, mechanism = self._config.task.classes, self.mechanism(*self._parts_and_cells(len(students)))
         question = Evaluate(*self._terms(mechanism), tuple(students), len(classes))
         released, answered = self._released(releases, mechanism, question)
-        counts, variance = released.values.reshape(len(students), -1) / ONE, (released.noise / ONE) ** 2
-        shown = ShowReleased(question.name, question.kind, tuple(counts[0].tolist()), variance)
+        found = []
+        for number in range(len(students)):
+            cells = slice(number * question.length // len(students), (number + 1) * question.length // len(students))
+            groups = [part._replace(values=part.values[cells]) for part in released.groups]
+            found.append(figures(groups, classes, counted, spoilt, per_party=question.per_party))
+        told = found[0]
+        shown = ShowReleased(question.name, question.kind, tuple(told.cells.tolist()), told.variance)
         ask_each(self._setup.reach.parties, answered, shown, releases.asking.deadline_s, None)
-        return [measures(own, variance, classes) for own in counts]
+        return found
+
+
+def figures(
+    groups: Sequence[Part],
+    classes: tuple[str, ...],
+    counted: Sequence[Counted] = (),
+    spoilt: Collection[str] = (),
+    *,
+    per_party: bool = False,
+) -> Figures:
+    """The figures of one classifier from its cells, as released of each group.
+
+    Raises
+    ------
+    Contradiction
+        Where the counts of several groups are not those of their class sums, or there are no groups.
+    """
+    kept, why = [group for group in groups if not set(spoilt) & set(group.parties)] or list(groups), list[str]()
+    if len(kept) < len(groups):
+        why.append("a group is left out of the student, and its records are not counted")
+    false = dict[int, Contradiction]()
+    for number, group in enumerate(kept):
+        cells, noise = group.values / ONE, group.noise / ONE
+        here = counted_by_evaluation(cells, noise, group.parties, len(classes))
+        try:
+            if per_party:
+                check_shares(here)
+            else:
+                check_counts([here, *(other for other in counted if other.parties == here.parties)])
+        except Contradiction as error:
+            false[number] = error
+    if false and (len(kept) < FEWEST_GROUPS or len(false) > 1):
+        raise next(iter(false.values()))
+    for number, lie in false.items():
+        why.append(f"{', '.join(kept[number].parties)} are not counted: {lie.why}")
+        del kept[number]
+    together = _measured(kept, classes)
+    apart = [_measured([group], classes) for group in kept]
+    if len(apart) >= FEWEST_GROUPS and (far := _far(apart)) is not None:
+        known = sorted(apart, key=lambda own: -1.0 if own.measures.accuracy is None else own.measures.accuracy.value)
+        why.append(
+            f"the figure of {', '.join(kept[far].parties)} is far from the others', so that of the group in the middle "
+            "counts"
+        )
+        together = known[len(known) // 2]
+    return replace(together, set_aside="; ".join(why) or None)
+
+
+def _measured(groups: Sequence[Part], classes: tuple[str, ...]) -> Figures:
+    cells = np.sum([group.values for group in groups], axis=0) / ONE
+    variance = sum((group.noise / ONE) ** 2 for group in groups)
+    return Figures(measures(cells, variance, classes), cells, variance)
+
+
+def _far(apart: Sequence[Figures]) -> int | None:
+    """The group whose accuracy is furthest from the median of all, where that is further than noise explains."""
+    known = [own.measures.accuracy for own in apart]
+    if any(one is None for one in known):
+        return None
+    values, errors = (np.array([getattr(one, name) for one in known]) for name in ("value", "error"))
+    middle = int(np.argsort(values)[len(values) // 2])
+    beyond = np.abs(values - values[middle]) - np.maximum(_FAR, _ERRORS * np.hypot(errors, errors[middle]))
+    furthest = int(beyond.argmax())
+    return furthest if beyond[furthest] > 0.0 else None

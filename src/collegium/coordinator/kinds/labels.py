@@ -18,7 +18,7 @@ from collegium.coordinator.journal import OpenSum
 from collegium.coordinator.kind import RunKind
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.masked_sum import MaskedSum
-from collegium.coordinator.rounds.rounds import terms_of
+from collegium.coordinator.rounds.rounds import GroupCounts, terms_of
 from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.queries import content_of, study_of
 from collegium.coordinator.settings.run_config import PublicData
@@ -138,10 +138,11 @@ class Labels:
         known = [self.exact[query] for query in question.names if query in self.exact]
         return np.stack(known) if len(known) == len(question.names) else None
 
-    def keep(self, charge: int, stage: Stage, question: RunQuestion, counts: IntArray, answered: Sequence[str]) -> None:
+    def keep(self, charge: int, stage: Stage, question: RunQuestion, groups: Sequence[GroupCounts]) -> None:
         """See `release.Rule`: a label, an abstention, or that the query goes on."""
         assert isinstance(stage, LabelStage)  # inputs are asked about for labels
-        outcomes = self._releases.noise.outcomes(stage, counts, question.names)
+        (together,) = groups
+        outcomes = self._releases.noise.outcomes(stage, together.counts, question.names)
         onward = outcomes == NEXT_STAGE
         if onward.any() and stage is self._slots[-1].stage:
             raise AssertionError(f"the last stage, {stage.name}, passed a query on")
@@ -248,7 +249,7 @@ class Labels:
         journal = self._releases.asking.journal
         for sum_ in journal.open_sums():
             if sum_.charge is None and not self.pending(sum_.names):
-                journal.settle(sum_.setup)
+                journal.settle(sum_)
 
     @property
     def _masked(self) -> MaskedSum | None:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from collegium.coordinator.asking import RunQuestion
-from collegium.coordinator.journal import Released
+from collegium.coordinator.contradictions import Counted, check_shares, counted_in_cells
+from collegium.coordinator.journal import Part, Released
 from collegium.coordinator.release import Releases, WholeVector
 from collegium.coordinator.rounds.rounds import terms_of
 from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
@@ -19,7 +20,7 @@ from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.settings.kinds import CountSettings, count_kinds
 from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.coordinator.statement import Slot
-from collegium.errors import BudgetExceeded, CollegiumError, QuorumNotReached
+from collegium.errors import BudgetExceeded, CollegiumError, Contradiction, QuorumNotReached
 from collegium.protocol.question import RecordsQuestion, Terms
 from collegium_accounting.mechanisms import Mechanism, Stage
 from collegium_accounting.mechanisms.record_counts import ONE
@@ -123,12 +124,15 @@ class RecordCounting(ABC):
             # Where too few answered before a sum was opened, the charge is good for another attempt.
             again = isinstance(error, QuorumNotReached) and self._unspent(releases)
             self._note(known | {"asked": not again, "why_not": str(error)})
+            if isinstance(error, Contradiction):
+                raise
             return
         self._note({**known, **found})
 
     def _terms(self, mechanism: Mechanism) -> tuple[Terms, str, bool]:
         """What each question for counts begins with."""
-        terms = terms_of(mechanism, self.sum, self._stage(mechanism))
+        most = self._config.budget.most_records
+        terms = terms_of(mechanism, self.sum, self._stage(mechanism), most_records=most)
         return terms, self._ledger_id, self._config.budget.unit == "party"
 
     def _released(
@@ -175,6 +179,15 @@ class CountsOnce(RecordCounting):
     def _found(self, counts: FloatArray, variance: float) -> Any:
         """What released counts ``[cells]``, in records, with noise of this variance on each, say."""
 
+    def counted(self, releases: Releases) -> list[Counted]:
+        """How many records were counted, of each group; none where it was not done, or records count several times."""
+        if self._settings is None or self.noted is None or not self.noted.paid:
+            return []
+        mechanism, question = self._asked()
+        released = self._rule(releases, mechanism, question).released
+        once = not question.per_party and mechanism.parameters()["parts"] == 1
+        return [_records_in(self.part, part) for part in released.groups] if once and released is not None else []
+
     def count(self, releases: Releases) -> None:
         """Ask the parties and note what was found, where that is due.
 
@@ -193,6 +206,8 @@ class CountsOnce(RecordCounting):
 
         def found() -> dict[str, Any]:
             released, _ = self._released(releases, mechanism, question)
+            if question.per_party and mechanism.parameters()["parts"] == 1:
+                check_shares(_records_in(self.part, released))
             return {"found": self._found(released.values / ONE, (released.noise / ONE) ** 2)}
 
         self._attempt(releases, found)
@@ -231,6 +246,11 @@ class OtherCounts(CountsOnce, CountSettings):
     @abstractmethod
     def table(self, counts: FloatArray, error: float) -> Table:
         """What noisy counts ``[cells]``, in records, with this standard error each, come to."""
+
+
+def _records_in(part: str, released: Released | Part) -> Counted:
+    """How many records counts are of to one cell of which each record adds."""
+    return counted_in_cells(part.replace("_", " "), released.values, released.noise, released.parties)
 
 
 def other_counts(setup: RunSetup, notes: RunNotes, ledger_id: str) -> list[OtherCounts]:

@@ -128,7 +128,9 @@ def promises_of(privacy: LedgerReport, record_is: str) -> list[dict[str, Any]]:
 
 def _verdict(run: RunRecord, promises: list[dict[str, Any]], student: Quality | None) -> list[tuple[str, str, str]]:
     """Of persons or rows, institutions and the model: the subject, one sentence, and its colour."""
-    lines = []
+    lines = [] if run.refused is None else [("This run", f"is not published: {run.refused}.", "bad")]
+    if run.groups is not None and run.groups.why is not None:
+        lines.append(("Groups", f"{run.groups.why}.", "bad"))
     whose = "Persons" if run.record_is == "person" else "Rows (a person may have several)"
     for unit, subject in (("record", whose), ("party", "Institutions")):
         epsilon = next((one["epsilon"] for one in promises if one["unit"] == unit), None)
@@ -140,6 +142,8 @@ def _verdict(run: RunRecord, promises: list[dict[str, Any]], student: Quality | 
             _, _, how, colour = next(grade for grade in _GRADES if float(epsilon) <= grade[0])
             lines.append((subject, f"{how} protected, ε = {epsilon_text(float(epsilon))}.", colour))
     measured = None if run.evaluation is None else run.evaluation.measures
+    if run.refused is not None:
+        measured = student = None
     on_model = _verdict_on_model(student) if measured is None or student is not None else _verdict_measured(measured)
     if (check := run.pool_check) is not None:
         colour = "fair" if check.found is None or check.found.p_value is None else "good"

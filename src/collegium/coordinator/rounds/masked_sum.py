@@ -9,12 +9,15 @@ collected can be opened later, by another process: `MaskedSum.resume`.
 import hashlib
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from collegium.coordinator.rounds.rounds import (
     ANSWERED,
+    GroupCounts,
     Parties,
     RoundResult,
     VoteRound,
@@ -22,11 +25,12 @@ from collegium.coordinator.rounds.rounds import (
     outcome_of,
     require_quorum,
 )
-from collegium.errors import CollegiumError, ProtocolViolation
+from collegium.errors import CollegiumError, ProtocolViolation, QuorumNotReached
 from collegium.protocol.replies import Failure, Prepared, ReplyBody, SecureSumAnswer
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
+from collegium.protocol.secure_sum.groups import Group
 from collegium.protocol.secure_sum.opening import Collected
 from collegium_accounting.mechanisms import COORDINATOR, AddedBy
 
@@ -41,6 +45,8 @@ class MaskedSum:
     roster : Ed25519 public key of every party.
     plan : the graph of the sum; see `plan_graph`.
     noised : each party adds its share of noise before masking, so that the total is noisy already.
+    divided : the groups that are summed by themselves; none where all parties are summed together. Where a group lacks
+        parties, all that are there are summed together: the question and its charge are the same.
     """
 
     parties: Parties
@@ -48,6 +54,7 @@ class MaskedSum:
     roster: Mapping[str, bytes]
     plan: GraphPlan
     noised: bool = False
+    divided: tuple[Group, ...] = ()
 
     @property
     def mode(self) -> str:
@@ -55,7 +62,23 @@ class MaskedSum:
 
     @property
     def added(self) -> AddedBy:
-        return AddedBy(self.plan.honest_survivors) if self.noised else COORDINATOR
+        return AddedBy(self.weakest.honest_survivors) if self.noised else COORDINATOR
+
+    @property
+    def weakest(self) -> GraphPlan:
+        """The graph whose sum is sure to hold the noise of the fewest honest parties."""
+        plans = [self.plan, *(group.plan for group in self.divided)]
+        return min(plans, key=lambda plan: plan.honest_survivors)
+
+    def groups(self, here: Collection[str]) -> tuple[Group, ...]:
+        """The groups that are summed with these parties; one of all where there are none, or one is short."""
+        complete = all(len(group.roster.keys() & set(here)) >= group.plan.quorum for group in self.divided)
+        return self.divided if self.divided and complete else (Group(self.roster, self.plan),)
+
+    @property
+    def together(self) -> "MaskedSum":
+        """The same sum of all parties together, with noise as in groups."""
+        return replace(self, divided=())
 
     @cached_property
     def roster_sha256(self) -> str:
@@ -79,36 +102,47 @@ class MaskedSum:
         outcomes = {name: _prepared(reply, ask.round_id) for name, reply in replies.items()}
         require_quorum(outcomes, quorum)
         share, length = question.share, math.prod(question.shape)
-        reach = 0 if share is None else share.reach(self.plan.parties, length)
-        range_ = question.low, question.high
-        setup = SumSetup(self.consortium, ask.round_id, self.roster, length, *range_, self.plan, reach)
-        total = MaskedTotal(self, replace(round_, quorum=quorum), CoordinatorSum(setup), outcomes)
+
+        def reach(plan: GraphPlan) -> int:
+            return 0 if share is None else share.reach(plan.parties, length)
+
+        range_, groups = (question.low, question.high), self.groups(round_.teachers)
+        setups = [
+            SumSetup(self.consortium, ask.round_id, roster, length, *range_, plan, reach(plan), len(groups))
+            for roster, plan in groups
+        ]
+        total = MaskedTotal(self, replace(round_, quorum=quorum), tuple(map(CoordinatorSum, setups)), outcomes)
         total.advance_to(Phase.MASK)
         return total
 
-    def resume(self, round_: VoteRound, collected: Collected) -> "MaskedTotal":
-        """The round whose masked votes were ``collected`` before, to be opened."""
+    def resume(self, round_: VoteRound, collected: Sequence[Collected]) -> "MaskedTotal":
+        """The round whose masked votes were ``collected`` before, group by group, to be opened."""
         here = set(self.parties.names())
-        outcomes = {name: ANSWERED if name in here else "unreachable" for name in collected.parties}
-        quorum = collected.setup.plan.quorum
-        return MaskedTotal(self, replace(round_, quorum=quorum), CoordinatorSum.resumed(collected), outcomes)
+        outcomes = {name: ANSWERED if name in here else "unreachable" for one in collected for name in one.parties}
+        round_ = replace(round_, quorum=sum(one.setup.plan.quorum for one in collected))
+        return MaskedTotal(self, round_, tuple(map(CoordinatorSum.resumed, collected)), outcomes)
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedTotal:
-    """A sum that was begun: `collect`, then `open`; made by `MaskedSum.begin`."""
+    """A sum that was begun, of each group: `collect`, then `open`; made by `MaskedSum.begin`."""
 
     sum: MaskedSum
     round: VoteRound
-    coordinator: CoordinatorSum
+    coordinators: tuple[CoordinatorSum, ...]
     outcomes: dict[str, str]
 
-    def collect(self) -> Collected:
+    @property
+    def by_groups(self) -> bool:
+        """Whether several groups are summed by themselves."""
+        return len(self.coordinators) > 1
+
+    def collect(self) -> tuple[Collected, ...]:
         """Have the parties send their masked votes. Raises QuorumNotReached."""
         self.advance_to(Phase.SIGN)
-        collected = self.coordinator.collected
-        assert collected is not None  # all masked votes are there
-        self._leave_out(collected.parties)
+        collected = tuple(one.collected for one in self.coordinators if one.collected is not None)
+        assert len(collected) == len(self.coordinators)  # all masked votes are there
+        self._leave_out([party for one in collected for party in one.parties])
         require_quorum(self.outcomes, self.round.quorum)
         return collected
 
@@ -124,10 +158,13 @@ class MaskedTotal:
             masks do not show which.
         """
         self.advance_to(Phase.DONE)
-        result, round_ = self.coordinator.result, self.round
-        self._leave_out(result.survivors)
-        total = result.total.reshape(round_.question.shape)
-        voting = sum(round_.teachers[name] for name in result.survivors)
+        results, round_ = [one.result for one in self.coordinators], self.round
+        shape = round_.question.shape
+        groups = tuple(GroupCounts(one.total.reshape(shape), tuple(sorted(one.survivors))) for one in results)
+        survivors = sorted(name for group in groups for name in group.answered)
+        self._leave_out(survivors)
+        total = np.asarray(np.sum([group.counts for group in groups], axis=0, dtype=np.int64))
+        voting = sum(round_.teachers[name] for name in survivors)
         try:
             if not self.sum.noised:
                 round_.question.check(total, voting)
@@ -136,27 +173,34 @@ class MaskedTotal:
                 f"{error}: a party sent counts that are none; masks hide which, so ask the parties, or run one round "
                 "in the mode 'clear' to find it"
             ) from error
-        return RoundResult(total, tuple(sorted(result.survivors)), self.outcomes, voting)
+        return RoundResult(total, tuple(survivors), self.outcomes, voting, groups)
 
     def advance_to(self, phase: Phase) -> None:
         """Put the phases before this one to the parties. Raises QuorumNotReached where too few are left."""
         try:
-            while self.coordinator.phase < phase:
+            while self.coordinators[0].phase < phase:  # all go on together
                 self._put()
         except TooFewSurvivors:
             require_quorum(self.outcomes, self.round.quorum)
+            try:
+                for one in self.coordinators if self.by_groups else ():
+                    members = {name: self.outcomes.get(name, "unreachable") for name in one.setup.names}
+                    require_quorum(members, one.setup.plan.quorum, "of a group answered in time")
+            except QuorumNotReached as error:
+                raise QuorumNotReached(str(error), self.outcomes) from error
             raise
 
     def _put(self) -> None:
-        requests = {
-            name: SecureSumStep(message)
-            for name, message in self.coordinator.requests().items()
-            if self.outcomes.get(name) == ANSWERED
-        }
+        of_party, requests = dict[str, CoordinatorSum](), dict[str, SecureSumStep]()
+        for one in self.coordinators:
+            messages = {name: step for name, step in one.requests().items() if self.outcomes.get(name) == ANSWERED}
+            of_party |= dict.fromkeys(messages, one)
+            requests |= {name: SecureSumStep(step) for name, step in messages.items()}
         replies = self.sum.parties.ask(requests, timeout_s=self.round.deadline_s)
         for name, reply in replies.items():
-            self.outcomes[name] = _accepted(self.coordinator, name, reply)
-        self.coordinator.close_phase()
+            self.outcomes[name] = _accepted(of_party[name], name, reply)
+        for one in self.coordinators:
+            one.close_phase()
 
     def _leave_out(self, survivors: Sequence[str]) -> None:
         """Note who is not in the sum although it answered what it was asked."""

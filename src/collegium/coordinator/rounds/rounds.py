@@ -5,12 +5,13 @@ How the votes are added up is behind `VoteSum`; what is said of a party that doe
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
+from collegium.limits import MAX_RECORDS_PER_PARTY
 from collegium.protocol.question import WHOLE_MECHANISM, Question, Terms
 from collegium.protocol.replies import Counts, Failure, ReplyBody
 from collegium.protocol.requests import Ask, RequestBody
@@ -45,6 +46,13 @@ OnAnswer = Callable[[int, int], None]
 """Called with (parties heard, parties asked)."""
 
 
+class GroupCounts(NamedTuple):
+    """The sum of one group of parties, and those whose answers are in it, sorted."""
+
+    counts: IntArray
+    answered: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class RoundResult:
     """The sum of a round and how each party fared.
@@ -55,12 +63,19 @@ class RoundResult:
     answered : the parties whose votes are in the sum, sorted.
     outcomes : per asked party ``answered``, ``deadline``, ``unreachable`` or ``code: what happened``.
     teachers : number of teachers behind the sum; 0 where records voted.
+    groups : the sum of each group, where parties were summed by groups; see `by_group`.
     """
 
     counts: IntArray = field(repr=False)
     answered: tuple[str, ...]
     outcomes: Mapping[str, str]
     teachers: int
+    groups: tuple[GroupCounts, ...] = field(default=(), repr=False)
+
+    @property
+    def by_group(self) -> tuple[GroupCounts, ...]:
+        """The sum of each group; one of all parties where they were summed together."""
+        return self.groups or (GroupCounts(self.counts, self.answered),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +122,24 @@ class VoteSum(Protocol):
         ...
 
 
-def terms_of(mechanism: Mechanism, sums: VoteSum, stage: Stage, *, per_stage: bool = False) -> Terms:
+def terms_of(
+    mechanism: Mechanism,
+    sums: VoteSum,
+    stage: Stage,
+    *,
+    per_stage: bool = False,
+    most_records: int = MAX_RECORDS_PER_PARTY,
+) -> Terms:
     """The terms of a question for a stage of ``mechanism``, or for all of its stages where one sum serves them.
 
-    ``per_stage`` : every stage needs a sum of its own, see `Question.per_stage`.
+    Parameters
+    ----------
+    per_stage : every stage needs a sum of its own, see `Question.per_stage`.
+    most_records : the cap on the records of one party in a vector about all records.
     """
     apart = per_stage or sums.added.parties
-    return Terms.of(mechanism, sums.mode, stage.name if apart else WHOLE_MECHANISM, sums.added.honest_survivors)
+    terms = Terms.of(mechanism, sums.mode, stage.name if apart else WHOLE_MECHANISM, sums.added.honest_survivors)
+    return replace(terms, most_records=most_records)
 
 
 class ClearSum:

@@ -58,6 +58,7 @@ def announced_terms(config: RunConfig, queries: int, pool: ArraySpec) -> Announc
         pools=(pool.sha256,),
         answers=max(1, sum(one.rows for one in planned) + max((one.again for one in planned), default=0) + 2 * near),
         counts=announced_counts(config),
+        most_records=budget.most_records,
         questions=tuple(kind for kind in asked if kind not in own_kinds()),
         limits=AnnouncedLimits(
             unit=budget.unit,

@@ -20,7 +20,7 @@ from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.run.colluders import Colluders, beyond_plan
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.counts_terms import counts_mechanism, counts_mode
-from collegium.coordinator.run.factories import configured_mechanism, sum_in, vote_sum_of
+from collegium.coordinator.run.factories import Division, configured_mechanism, division, sum_in, vote_sum_of
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.selection.queries import query_key, study_of
 from collegium.coordinator.settings.consortium import ConsortiumConfig
@@ -28,6 +28,7 @@ from collegium.coordinator.settings.run_config import PublicData
 from collegium.data.task import OWN_CHOICE, ImageInputs
 from collegium.data.teacher_kinds import BUILT_IN, OF_IMAGES, import_path
 from collegium.errors import ConfigurationError
+from collegium.limits import MAX_RECORDS_PER_PARTY
 from collegium.models.kernels import KernelMap
 from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS
 from collegium.models.pool_spectrum import PoolSpectrum
@@ -83,7 +84,10 @@ class Findings:
         mechanisms.
     measured : records (or parties) from which on the institutions' evaluation states an accuracy of 80 % to ± 5 points;
         None where there is none.
-    graph : of the secure sum, who shares with how many and what it bears; None where votes are summed in the clear.
+    graph : of the secure sum, who shares with how many and what it bears; None where votes are summed in the clear. Of
+        groups, that of the smallest.
+    division : how the institutions are summed by groups, and why; None for other mechanisms than class sums.
+    most_records : the cap on the records of one institution.
     colluders : what ε becomes with more colluding parties than planned; empty where the coordinator adds the noise.
     policy : of a study, the lines of policy.toml that agree to it.
     """
@@ -99,9 +103,17 @@ class Findings:
     measured: int | None
     unit: str
     graph: GraphPlan | None
+    division: Division | None
+    most_records: int
     colluders: tuple[Colluders, ...]
     policy: tuple[str, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def _lower(self) -> str:
+        """What to do where nobody set the cap."""
+        unset = self.most_records == MAX_RECORDS_PER_PARTY
+        return ": set budget.records_per_party to what the largest has" if unset else ""
 
     def lines(self) -> list[str]:
         """The findings as lines for people."""
@@ -130,6 +142,11 @@ class Findings:
             )
         if self.graph is not None:
             lines.append(f"secure sum   {self.graph}")
+        if self.division is not None:
+            price = f", at {self.division.noise:.2f} times the noise" if self.division.groups > 1 else ""
+            number = self.division.groups if self.division.groups > 1 else "none"
+            lines.append(f"groups       {number}: {self.division.why}{price}")
+            lines.append(f"cap          an institution counts for at most {self.most_records:,} records{self._lower}")
         if self.colluders:
             first, *others = self.colluders
             more = "; ".join(f"{one.colluding}: ε = {one.epsilon:.3g}, noise of {one.noise_of} left" for one in others)
@@ -191,6 +208,8 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
         measured=_measured(config) if config.run.evaluation is not None else None,
         unit=config.budget.unit,
         graph=_graph(config),
+        division=division(config.run, len(names)) if summed else None,
+        most_records=config.budget.most_records,
         colluders=_colluders(config, affordable),
         policy=() if config.consortium.study is None else tuple(_policy_lines(config, public)),
         warnings=tuple(_warnings(config, public, forecasts, needed)),
@@ -211,7 +230,7 @@ def _storage(config: ConsortiumConfig, folder: Path) -> Storage:
 
 def _graph(config: ConsortiumConfig) -> GraphPlan | None:
     summed = vote_sum_of(config.run, _Nobody(), dict.fromkeys(config.consortium.parties, b""))
-    return summed.plan if isinstance(summed, MaskedSum) else None
+    return summed.weakest if isinstance(summed, MaskedSum) else None
 
 
 def _colluders(config: ConsortiumConfig, queries: int) -> tuple[Colluders, ...]:
@@ -221,7 +240,7 @@ def _colluders(config: ConsortiumConfig, queries: int) -> tuple[Colluders, ...]:
     mechanism, teachers = configured_mechanism(config.run), config.teachers
     votes = 1 if teachers is None else teachers.per_party
     unit = mechanism.unit() if budget.unit == "record" else mechanism.party_unit(votes)
-    return tuple(beyond_plan(mechanism, summed.plan, unit, budget.delta, queries))
+    return tuple(beyond_plan(mechanism, summed.weakest, unit, budget.delta, queries))
 
 
 class _Nobody:

@@ -1,6 +1,8 @@
 """What a run's configuration stands for: its ledger, its mechanism and how its votes are added up."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -9,14 +11,21 @@ from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import ClearSum, Parties, VoteSum
 from collegium.coordinator.run.counts_terms import left_for_labels
 from collegium.coordinator.settings.kinds import run_kind
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import AUTO, RunConfig
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.protocol.question import about_all_records
 from collegium.protocol.secure_sum import plan_graph
+from collegium.protocol.secure_sum.errors import InsufficientPlan
+from collegium.protocol.secure_sum.groups import FEWEST_GROUPS, Group, plan_groups
 from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO
 from collegium_accounting.mechanisms import AddedBy, Mechanism, SumMode, create
 from collegium_accounting.mechanisms.parameters import fields_of
+
+MOST_NOISE, MOST_NOISE_OF_CLASSES = 12.0, 30.0
+"""Standard deviation of the total's noise, in contributions, above which groups are not worth it; and that times the
+root of the directions that tell the classes apart."""
 
 
 def vote_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
@@ -24,6 +33,67 @@ def vote_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, 
     question = run_kind(config.mechanism.kind).question
     once = not (question.per_stage or question.several_sums)
     return sum_in(config.votes.mode, config, parties, signing_keys, once=once)
+
+
+@dataclass(frozen=True)
+class Division:
+    """How many groups the parties of a run are summed in, and why.
+
+    Parameters
+    ----------
+    groups : 1 where all are summed together.
+    why : in words.
+    noise : of the total, in units of what all parties add together without groups.
+    """
+
+    groups: int
+    why: str
+    noise: float = 1.0
+
+
+def division(config: RunConfig, parties: int) -> Division:
+    """How the sums over all records are divided among ``parties`` parties: it follows from public facts.
+
+    Three groups are the fewest of which two outvote one, and more add more noise than they save records. There are none
+    where they would be too small for as many colluders as may sit in one, or where their noise costs too much.
+
+    Raises
+    ------
+    ConfigurationError
+        If the configured number of groups is impossible.
+    """
+    votes, mechanism = config.votes, config.mechanism.kind
+    if not about_all_records(mechanism) or votes.mode != SumMode.MASKED_AND_NOISED:
+        if votes.groups not in (AUTO, 1):
+            raise ConfigurationError("votes.groups: groups are for sums over all records in the mode masked+noised")
+        return Division(1, "groups are for sums over all records that institutions make noisy")
+    wanted = FEWEST_GROUPS if isinstance(votes.groups, str) else votes.groups
+    if wanted == 1:
+        return Division(1, "as configured (votes.groups)")
+    together = plan_graph(parties, votes.dropout, votes.collusion, quorum=votes.quorum)
+    try:
+        named = {str(number): number.to_bytes(32, "big") for number in range(parties)}
+        divided = plan_groups(named, wanted, votes.dropout, votes.collusion, votes.quorum)
+    except (ConfigurationError, InsufficientPlan) as error:
+        why = (
+            f"a group of {parties // wanted} institutions is too small for {together.colluding} that may collude in it"
+        )
+        if votes.groups != AUTO:
+            raise ConfigurationError(f"votes.groups: {why}: set it to 1") from error
+        return Division(1, why)
+    weakest = min(group.plan.honest_survivors for group in divided)
+    noise = math.sqrt(together.honest_survivors / weakest)
+    if votes.groups == AUTO:
+        if config.budget.unit == "party":
+            return Division(1, "where institutions are protected as a whole, groups would add too much noise")
+        sigma, classes = (
+            configured_mechanism(config).noise_votes * math.sqrt(parties / weakest),
+            len(config.task.classes),
+        )
+        if sigma > MOST_NOISE or sigma * math.sqrt(classes - 1.0) > MOST_NOISE_OF_CLASSES:
+            told = f"the noise of groups, {sigma:.3g} contributions for {classes} classes,"
+            return Division(1, f"{told} would cost too much accuracy")
+    return Division(wanted, f"{wanted} groups, each summed by itself: no institution decides the result", noise)
 
 
 def sum_in(
@@ -43,7 +113,10 @@ def sum_in(
     noised = mode == SumMode.MASKED_AND_NOISED
     complete = not noised and not (once and len(signing_keys) > COMPLETE_UP_TO)
     plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion, quorum=votes.quorum, complete=complete)
-    return MaskedSum(parties, config.name, signing_keys, plan, noised)
+    divided: tuple[Group, ...] = ()
+    if noised and (groups := division(config, len(signing_keys)).groups) > 1:
+        divided = plan_groups(signing_keys, groups, votes.dropout, votes.collusion, votes.quorum)
+    return MaskedSum(parties, config.name, signing_keys, plan, noised, divided)
 
 
 def configured_mechanism(config: RunConfig) -> Mechanism:

@@ -1,9 +1,12 @@
 """A run while its folder is locked and its ledger open: choosing, asking, labelling, fitting, reporting."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from collegium.coordinator.asking import Asking
+from collegium.coordinator.contradictions import Counted, check_counts
+from collegium.coordinator.groups import Verdict
 from collegium.coordinator.kind import RunFacts, RunKind, Sums, kind_of
 from collegium.coordinator.kinds.evaluation import PrivateEvaluation
 from collegium.coordinator.kinds.labels import Labels
@@ -14,6 +17,7 @@ from collegium.coordinator.rounds.rounds import ANSWERED
 from collegium.coordinator.run.factories import ledger_id
 from collegium.coordinator.run.label_set import LabelSet, student_quality
 from collegium.coordinator.run.run_record import (
+    GroupsRecord,
     LedgerRecord,
     RunRecord,
     StudentRecord,
@@ -29,6 +33,7 @@ from collegium.coordinator.statement import Statement
 from collegium.errors import (
     BudgetExceeded,
     CollegiumError,
+    Contradiction,
     CostRefused,
     DataError,
     FewPartiesRefused,
@@ -40,6 +45,7 @@ from collegium.errors import (
     QueriesRefused,
     QuorumNotReached,
 )
+from collegium.logs import event
 from collegium.models.students import read_student
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
@@ -119,16 +125,37 @@ class OpenRun:
 
     def evaluate(self) -> None:
         """Have the parties measure the student of the labels so far, where that is configured."""
-        with self._notes.errors_noted():
+        with self._refused_where_false():
             self._fit_student()
             assert self.record.student is not None
-            self._evaluation.measure(self._releases, self._folder.student, self.record.student.fitted_from)
+            spoilt = self._sums.verdict.spoilt if self._sums is not None and self._sums.held else frozenset()
+            fitted_from = self.record.student.fitted_from
+            self._evaluation.measure(self._releases, self._folder.student, fitted_from, self._counted(), spoilt)
+            self.record.refused = None
 
     def label(self) -> None:
         """Round by round: choose queries, put them to the parties, and choose by the labels that they got."""
-        with self._notes.errors_noted():
+        with self._refused_where_false():
             self._pay_for_counts()
             self._label()
+
+    @contextmanager
+    def _refused_where_false(self) -> Iterator[None]:
+        """Publish nothing where released numbers contradict each other: the student goes, and the report says why."""
+        try:
+            with self._notes.errors_noted():
+                yield
+        except Contradiction as error:
+            self.record.refused, self.record.student = str(error), None
+            self._folder.student.unlink(missing_ok=True)
+            self._note_spending()
+            self._write_report()
+            raise
+
+    def _counted(self) -> list[Counted]:
+        """The records that were counted on the way, by whatever was released."""
+        found = [] if self._sums is None else self._sums.counted
+        return found + [counted for one in self._counts for counted in one.counted(self._releases)]
 
     def _pay_for_counts(self) -> None:
         """Charge what is counted of the parties' records before the first label, which cannot use up that share."""
@@ -138,7 +165,9 @@ class OpenRun:
 
     def fit(self) -> None:
         """Fit the student of the labels so far, measure it, and write the report."""
-        with self._notes.errors_noted():
+        with self._refused_where_false():
+            if self.record.refused is not None:
+                raise Contradiction(self.record.refused)
             self._note_spending()
             self._fit_student()
             self._measure_baseline()
@@ -251,6 +280,8 @@ class OpenRun:
                 if not sums.held or (why := _for_good(error)) is None:
                     raise
                 missing = f": {why}"
+            check_counts(self._counted())
+            self._note_groups(sums.verdict)
             self._note_head()
             shares = sums.held[-1].of_pool(pool, self._config.task, self._setup.compute.device)[1]
             outcomes = shares[[queries[key] for key in pending]].argmax(axis=1)
@@ -261,6 +292,13 @@ class OpenRun:
         known, all_ = len(sums.held), len(sums.held) + sums.lacking
         few = f"labels and student follow from {known} of {all_} class sums alone{missing}"
         return few if 0 < known < all_ else None
+
+    def _note_groups(self, verdict: Verdict) -> None:
+        """Note how the institutions were summed, and tell which of them are left out."""
+        members = [[*group] for group in verdict.members]
+        self.record.groups = GroupsRecord(members=members, left_out=verdict.left_out, why=verdict.why or None)
+        if verdict.left_out is not None:
+            logger.warning("%s", verdict.why, extra=event("group-left-out"))
 
     def _why_stopped(self) -> str:
         return self._releases.statement.why_stopped(self._config.budget.epsilon)
@@ -334,14 +372,18 @@ class OpenRun:
 
     def _report(self) -> None:
         from collegium.coordinator.report.model_card import write_model_card
-        from collegium.coordinator.report.page import write_report
 
         self.record.state = "finished"
-        self._notes.write()
-        write_report(self.record, self._folder.report)
+        self._write_report()
         if (student := self.record.student) is not None:
             write_model_card(self._folder.student, self._config.task, student.method, student.quality, self.record)
         self._notes.tell("report", 1, 1)
+
+    def _write_report(self) -> None:
+        from collegium.coordinator.report.page import write_report
+
+        self._notes.write()
+        write_report(self.record, self._folder.report)
 
 
 def _for_good(error: CollegiumError) -> str | None:

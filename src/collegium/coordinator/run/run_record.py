@@ -24,7 +24,7 @@ from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.privacy.analysis.pool_fit import PoolFit
 from collegium_accounting.mechanisms import ABSTAIN, IntArray
 
-RUN_FORMAT: Final = 6
+RUN_FORMAT: Final = 7
 """Version of the record: raised with every change of its fields."""
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
@@ -159,6 +159,8 @@ class EvaluationRecord(CountsRecord):
     fitted_from: str = ""
     """Of the student that was measured; empty before."""
     measures: Measures | None = None
+    set_aside: str | None = None
+    """Why the figures are not of all groups of parties."""
 
 
 class PoolCheckRecord(CountsRecord):
@@ -180,6 +182,16 @@ class BaselineRecord(Record):
     accuracy: float | None
 
 
+class GroupsRecord(Record):
+    """How the parties were summed by groups."""
+
+    members: list[list[str]]
+    """The parties of each group; one group of all where they were summed together."""
+    left_out: int | None = None
+    """The number of the group that spoils the result, from 0 on; None where all are in it."""
+    why: str | None = None
+
+
 class LedgerRecord(Record):
     """The last entry of the ledger when the labels were counted."""
 
@@ -192,10 +204,12 @@ class RunRecord(Record):
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, ignored_types=(cached_property,))
 
-    format: Literal[6] = RUN_FORMAT
+    format: Literal[7] = RUN_FORMAT
     name: str
     state: str = "labelling"
     """``labelling``, ``labelled``, ``finished`` or ``stopped: why``."""
+    refused: str | None = None
+    """Why nothing of the run is published: numbers that were released contradict each other."""
     asked: dict[str, JsonValue]
     """The whole configuration, as it was given."""
     versions: dict[str, str]
@@ -214,6 +228,7 @@ class RunRecord(Record):
     pool_check: PoolCheckRecord | None = None
     counts: dict[str, OtherCountsRecord] = Field(default_factory=dict)
     evaluation: EvaluationRecord | None = None
+    groups: GroupsRecord | None = None
     baseline: BaselineRecord | None = None
     ledger: LedgerRecord | None = None
     timings_s: dict[str, float] = {}

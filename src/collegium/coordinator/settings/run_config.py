@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     Field,
@@ -19,7 +19,7 @@ from collegium.data import DataSource, Examples, array_spec, load
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec
 from collegium.errors import DataError
-from collegium.limits import MAX_COUNTS_PER_ANSWER, MAX_LANDMARKS
+from collegium.limits import MAX_COUNTS_PER_ANSWER, MAX_LANDMARKS, MAX_RECORDS_PER_PARTY
 from collegium.protocol.question import about_all_records
 from collegium.settings import Frozen, nearest
 from collegium.whole_files import read_whole
@@ -39,6 +39,9 @@ class VotesConfig(Frozen):
     """Fraction of the roster that may collude with the coordinator; at least one party."""
     quorum: float = Field(default=0.8, gt=0, le=1)
     """Fraction of the roster that must answer a round."""
+    groups: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    """How many groups of parties sums over all records and counts are taken by, so that no institution decides the
+    result: 1, or 3 and more. Where it is ``auto``, public facts decide (docs/threat-model.md)."""
     deadline_s: float = Field(default=300.0, gt=0)
     fit_deadline_s: float = Field(default=3600.0, gt=0)
 
@@ -84,8 +87,15 @@ class BudgetConfig(Frozen):
     """The part of it for this study: noise that is not set follows from it. All of it where it is left out."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
     unit: Literal["record", "party"] = "record"
+    records_per_party: int | None = Field(default=None, ge=1, le=MAX_RECORDS_PER_PARTY)
+    """The most records that any party answers for; public. No party weighs more. Where it is left out, see `limits`."""
     bound: Literal["exact", "classic"] = "exact"
     """The exact accountant, or the Rényi bounds of published accountants."""
+
+    @property
+    def most_records(self) -> int:
+        """The cap on the records of one party."""
+        return self.records_per_party or MAX_RECORDS_PER_PARTY
 
     @property
     def own(self) -> float:

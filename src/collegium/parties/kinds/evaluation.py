@@ -147,7 +147,7 @@ def _warning(own: float, confusion: IntArray, whole: Measures, classes: tuple[st
         return None
     text = (
         f"the student is right for {100 * own:.1f} % of the own {records} records, but for {whole.accuracy} of all "
-        "institutions: check the classes, units and columns of these records"
+        "institutions: check the classes, units and columns of these records, or the consortium's figure is false"
     )
     if moved and exchanged - own > _FAR:
         text += f"; if they write {', '.join(moved[:5])}, it is right for {100 * exchanged:.1f} %"

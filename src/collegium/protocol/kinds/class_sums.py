@@ -1,5 +1,6 @@
 """Asks what all records add up to, class by class, under a public kernel map and public weights."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ from collegium.data.values import SHA256, require
 from collegium.models.codes import Weights
 from collegium.models.kernels import KernelSpec
 from collegium.protocol.question import RecordsQuestion, register
+from collegium_accounting.mechanisms.class_sums import bound_squared
 
 
 @register
@@ -48,6 +50,10 @@ class SumClasses(RecordsQuestion):
         classes = self.terms.parameters.get("classes", 0.0)
         require(classes == int(classes) and 2 <= classes <= limits.MAX_CLASSES, "the terms name the number of classes")
         return int(classes)
+
+    @property
+    def of_one(self) -> int:
+        return math.isqrt(bound_squared(self.classes))
 
     @property
     def length(self) -> int:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from collegium.data.values import require
 from collegium.protocol.question import RecordsQuestion
+from collegium_accounting.mechanisms.record_counts import ONE
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,14 @@ class CountRecords(RecordsQuestion):
         stated = self.terms.parameters
         true = stated.get("parts") == self.parts and stated.get("cells") == self.length
         require(true, "the terms count the cells that are asked for")
+
+    @property
+    def of_one(self) -> int:
+        return ONE
+
+    @property
+    def low(self) -> int:
+        return 0
 
     @property
     @abstractmethod

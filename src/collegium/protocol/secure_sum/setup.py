@@ -61,6 +61,7 @@ class SumSetup:
     low, high : inclusive range of one party's entries.
     plan : the graph; see `plan_graph`.
     noise_reach : how far the parties' summed noise may reach beyond the range (`noise.distributed`); 0 without.
+    groups : how many groups all parties are divided into, of which ``roster`` is one; 1 where it is all of them.
 
     Raises
     ------
@@ -76,10 +77,13 @@ class SumSetup:
     high: int
     plan: GraphPlan
     noise_reach: int = 0
+    groups: int = 1
 
     def __post_init__(self) -> None:
         if len(self.roster) != self.plan.parties:
             raise ConfigurationError(f"the plan is for {self.plan.parties} parties, the roster has {len(self.roster)}")
+        if self.groups < 1:
+            raise ConfigurationError("a roster is one group at least")
         if not 1 <= self.length <= MAX_LENGTH:
             raise ConfigurationError(f"the vector's length must lie in 1 to {MAX_LENGTH}, got {self.length}")
         for name, key in self.roster.items():
@@ -125,7 +129,7 @@ class SumSetup:
         hasher.update(struct.pack("<IqqQI", self.length, self.low, self.high, self.noise_reach, self.ring_bits))
         facts = plan.neighbours, plan.threshold, plan.colluding, plan.security_bits, plan.quorum
         hasher.update(struct.pack("<IIIII", *facts))
-        hasher.update(struct.pack("<I", len(self.names)))
+        hasher.update(struct.pack("<II", self.groups, len(self.names)))
         for name in self.names:
             raw = name.encode()
             hasher.update(struct.pack("<I", len(raw)) + raw + self.roster[name])
@@ -170,6 +174,7 @@ class SumSetup:
             security_bits=self.plan.security_bits,
             noise_reach=self.noise_reach,
             quorum=self.plan.quorum,
+            groups=self.groups,
         )
 
 
@@ -177,6 +182,8 @@ def accept_parameters(
     parameters: pb.SumParameters, roster: Mapping[str, bytes], *, collusion_fraction: float, security_bits: int = 40
 ) -> SumSetup:
     """The set-up that a party accepts: its own roster, the coordinator's proposal, its own demands.
+
+    ``roster`` is that of its group, where parties are summed by groups.
 
     Raises
     ------
@@ -218,6 +225,7 @@ def accept_parameters(
         parameters.high,
         plan,
         parameters.noise_reach,
+        parameters.groups,
     )
     if parameters.ring_bits != setup.ring_bits:
         raise InsufficientPlan(f"a ring of {parameters.ring_bits} bits is proposed, {setup.ring_bits} are needed")

@@ -1,0 +1,178 @@
+"""Whether released numbers can be what they are said to be; what no records give is refused. It costs no ε.
+
+A masked sum hides who spoiled it. But parties answer several questions about the same records, and each answer has a
+length and a count:
+
+* Class sums. n contributions of length at most Δ add up to at most n·Δ; their codes add up to 0 over the classes, and
+  the constant entry of φ counts the records of each class, which are between none and all. n is the sum's own last
+  entry, and at most what the cap on a party's records allows (`Terms.most_records`).
+* Counts of the same parties' records, in whichever question they were counted, are equal.
+
+Each comparison allows for the noise and fails honest parties with probability at most `FAILURE`. The noise of a long
+vector v of L entries, of which B is the squared length of what is under the noise, in units of the noise: |v|² is
+above L + B + 2·√((L + 2B)·x) + 2x with probability at most e^−x (Birgé 2001, Lemma 8.1).
+
+References
+----------
+Birgé, "An alternative point of view on Lepski's method", IMS Lecture Notes 36, 2001.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collegium.coordinator.journal import Part
+from collegium.errors import Contradiction
+from collegium.models.kernels import CONSTANT
+from collegium.privacy.evaluation_cells import Layout
+from collegium_accounting.mechanisms import record_counts
+from collegium_accounting.mechanisms.class_sums import bound_squared, count_of_one
+from collegium_accounting.renyi import FloatArray
+from collegium_accounting.units import IntArray
+
+FAILURE = 1e-6
+"""With what probability one comparison fails although all parties are honest."""
+_DEVIATIONS = 4.8917
+"""A normal variable is further than so many standard deviations from its mean with that probability."""
+_EXPONENT = -math.log(FAILURE)
+_SLACK = 0.02
+"""What rounding takes from persons of many records, and what changes at institutions between two questions."""
+_DO = (
+    "an institution sent what no records give, and nothing of this run is published: ask each institution how many "
+    "records it answered for, and begin a study without the one that cannot explain it"
+)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many records a release counted.
+
+    Parameters
+    ----------
+    where : the release, in words.
+    parties : whose records they are, sorted.
+    per_class : noisy numbers of records, ``[classes]``; None where only their total is known.
+    error, class_error : standard deviation of the noise on the total, and on the number of one class.
+    """
+
+    where: str
+    parties: tuple[str, ...]
+    total: float
+    error: float
+    per_class: FloatArray | None = None
+    class_error: float = 0.0
+
+
+def counted_by_sums(sums: Part, classes: int) -> Counted:
+    """The records that class sums count: in all by their last entry, by class by the constant entry of φ as well."""
+    one = count_of_one(classes)
+    total, error = float(sums.values[-1]) / one, sums.noise / one
+    constants = sums.values[:-1].reshape(classes, -1)[:, -1] / CONSTANT
+    per_class = (constants + total) / classes
+    class_error = math.hypot(sums.noise / CONSTANT, error) / classes
+    return Counted("the class sums", sums.parties, total, error, per_class, class_error)
+
+
+def counted_by_evaluation(cells: FloatArray, noise: float, parties: tuple[str, ...], classes: int) -> Counted:
+    """The records that the cells of an evaluation count; ``cells`` and ``noise`` in records."""
+    true, *_ = Layout(classes).views()
+    said = true >= 0
+    per_class = np.bincount(true[said], weights=cells[said], minlength=classes).astype(np.float64)
+    of_class = math.sqrt(int((true == 0).sum())) * noise
+    total = float(cells[said].sum())
+    return Counted("the evaluation", parties, total, math.sqrt(classes) * of_class, per_class, of_class)
+
+
+def counted_in_cells(where: str, values: IntArray, noise: float, parties: tuple[str, ...]) -> Counted:
+    """The records that cells count to one of which each record adds; ``values`` and ``noise`` as released."""
+    one = record_counts.ONE
+    return Counted(where, parties, float(values.sum()) / one, noise / one * math.sqrt(len(values)))
+
+
+def check_sums(sums: Part, classes: int, *, most_records: int, per_party: bool, by_class: bool = True) -> None:
+    """Raise Contradiction unless class sums can be those of records.
+
+    Parameters
+    ----------
+    most_records : the cap on the records of one party.
+    per_party : whether each party sent one vector of the length of one contribution.
+    by_class : whether they count records by class, as those of a first round do; later ones ask for residuals.
+    """
+    noise, parties = max(sums.noise, 1e-9), len(sums.parties)
+    counted = counted_by_sums(sums, classes)
+    if per_party:
+        most = float(parties)
+        if abs(counted.total) > _DEVIATIONS * counted.error + _SLACK:
+            raise _contradiction(f"the class sums of {parties} institutions count records, which none of them may send")
+    else:
+        most = (counted.total + _DEVIATIONS * counted.error) / (1.0 - _SLACK)
+        least = counted.total - _DEVIATIONS * counted.error
+        if most < 0.0 or least > most_records * parties:
+            raise _contradiction(
+                f"the class sums count {counted.total:,.0f} records of {parties} institutions, where each has 0 to "
+                f"{most_records:,}"
+            )
+        assert counted.per_class is not None  # class sums count by class
+        beyond = np.maximum(-counted.per_class, counted.per_class - counted.total / (1.0 - _SLACK))
+        if by_class and float(beyond.max()) > _DEVIATIONS * math.hypot(counted.class_error, counted.error):
+            number = int(beyond.argmax())
+            raise _contradiction(
+                f"the class sums count {counted.per_class[number]:,.0f} records of class {number + 1} among "
+                f"{counted.total:,.0f} in all"
+            )
+    length = math.sqrt(bound_squared(classes))
+    if _too_long(sums.values, noise, most * length):
+        ratio = float(np.linalg.norm(sums.values / length)) / max(counted.total if not per_party else parties, 1.0)
+        raise _contradiction(f"the class sums are {ratio:.3g} times as long as what they count can make them")
+    codes = sums.values[:-1].reshape(classes, -1).sum(axis=0)
+    # Shares of a record are whole numbers: over the classes they add up to 0 but for one each.
+    rounding = most * classes * math.sqrt(len(codes))
+    if _too_long(codes, noise * math.sqrt(classes), rounding):
+        raise _contradiction("the class sums do not add up to nothing over the classes, as every record's part does")
+
+
+def check_counts(counted: Sequence[Counted]) -> None:
+    """Raise Contradiction where the same parties' records were counted differently by several releases."""
+    for number, first in enumerate(counted):
+        for second in counted[number + 1 :]:
+            if first.parties == second.parties:
+                _check_equal(first, second)
+
+
+def check_shares(counted: Counted) -> None:
+    """Raise Contradiction unless counts of the shares of whole parties add up to about one a party."""
+    parties, error = len(counted.parties), _DEVIATIONS * counted.error
+    if not 0.5 * parties - error <= counted.total <= (1.0 + _SLACK) * parties + error:
+        raise _contradiction(f"{counted.where} counts {counted.total:,.1f} institutions, and {parties} answered")
+
+
+def _check_equal(first: Counted, second: Counted) -> None:
+    slack = _SLACK * max(first.total, second.total, 0.0)
+    if abs(first.total - second.total) > _DEVIATIONS * math.hypot(first.error, second.error) + slack:
+        raise _contradiction(
+            f"{first.where} count{'' if first.where.endswith('s') else 's'} {first.total:,.0f} records, and "
+            f"{second.where} {second.total:,.0f} of the same institutions"
+        )
+    if first.per_class is None or second.per_class is None:
+        return
+    apart = np.abs(first.per_class - second.per_class)
+    if float(apart.max()) > _DEVIATIONS * math.hypot(first.class_error, second.class_error) + slack:
+        number = int(apart.argmax())
+        raise _contradiction(
+            f"of class {number + 1}, {first.where} count{'' if first.where.endswith('s') else 's'} "
+            f"{first.per_class[number]:,.0f} records, and {second.where} {second.per_class[number]:,.0f} of the same "
+            "institutions"
+        )
+
+
+def _too_long(values: IntArray, noise: float, longest: float) -> bool:
+    """Whether a noisy vector is longer than one of length ``longest`` with that noise on every entry becomes."""
+    under, entries = (longest / noise) ** 2, len(values)
+    squared = float(((values / noise) ** 2).sum())
+    return squared > entries + under + 2.0 * math.sqrt((entries + 2.0 * under) * _EXPONENT) + 2.0 * _EXPONENT
+
+
+def _contradiction(why: str) -> Contradiction:
+    return Contradiction(f"{why}: {_DO}")

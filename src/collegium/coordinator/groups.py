@@ -1,0 +1,219 @@
+"""Which group of parties spoils the result: each compared with the others, and judged by what it does for them.
+
+Two things are asked of a group g, at no ε, as all follows from released sums.
+
+*Does it differ?* Honest groups' sums point to the same side but for noise and chance. Of g's sum and that of all other
+groups, let m stand out of its noise more than l, and a ≥ 0 be the multiple of m that lies nearest to l. l − a·m is
+measured along the axes of the pool's spectrum, weighted by how far they can tell anything beyond the noise. Where the
+sums differ in nothing but their size, that is a weighted sum of squares of known variances; an honest group is above
+the limit with probability `_BY_CHANCE`.
+
+*Are the others better off without it?* With W a classifier's coefficients, Σ φ(x)ᵀW(e_y − 1/C) = ⟨W, S⟩ says how well
+it fits the records behind a sum S, with noise of |W|·ν. Every other group j judges two classifiers without its own sum:
+one of all others, and one of all others but g. Where g's records help, the first fits j's records better.
+
+g is named where it differs and every judge of two (more than half of several) finds the second better by `_BETTER`
+standard deviations; and, whether or not it differs, where they find that by `_FAR_BETTER`. A group that lies is one
+judge, and names nobody alone. Institutions that honestly differ, and help, stay.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy.special import gammaincc
+
+from collegium.coordinator.journal import Part
+from collegium.errors import Contradiction
+from collegium.models.kernel_student import KernelStudent
+from collegium.models.pool_spectrum import PoolSpectrum
+from collegium.protocol.secure_sum.groups import FEWEST_GROUPS
+from collegium_accounting.mechanisms.class_sums import ONE, count_of_one
+from collegium_accounting.renyi import FloatArray
+from collegium_accounting.units import IntArray
+
+Fit = Callable[[Sequence[Part]], KernelStudent]
+"""The classifier of some groups' sums."""
+
+_BETTER, _FAR_BETTER = 1.0, 3.5
+"""Standard deviations by which judges find it better without a group, beside another sign and alone."""
+_BY_CHANCE = 0.003
+"""With what probability a group of equal honest institutions differs: with three groups, one does in 100 runs."""
+_FEWEST_RECORDS = 10.0
+LEFT_OUT = "are left out, as one of them spoils the result (ask each of them about its classes, units and columns)"
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """What the other groups say of each group.
+
+    Parameters
+    ----------
+    better : by how many standard deviations the classifier without the group fits the others' records better, by the
+        judge that counts; negative where the group helps.
+    chance : with what probability an honest group differs as much from the others.
+    named : the group that is to be left out; None where there is none.
+    """
+
+    better: tuple[float, ...]
+    chance: tuple[float, ...]
+    named: int | None
+
+
+def suspicion(
+    groups: Sequence[Part], fit: Fit, spectrum: PoolSpectrum, classes: int, contributions: float | None = None
+) -> Suspicion:
+    """Find the group without which the others' records are told better.
+
+    Parameters
+    ----------
+    groups : their class sums, under one kernel map.
+    spectrum : of the pool under that map.
+    contributions : of one party, where that is public; read from the sums' counts where None.
+    """
+
+    def count(group: Part) -> float:
+        if contributions is not None:
+            return contributions * len(group.parties)
+        return max(_FEWEST_RECORDS, float(group.values[-1]) / count_of_one(classes))
+
+    numbers = range(len(groups))
+    if len(groups) < FEWEST_GROUPS:
+        return Suspicion((), (), None)
+    fitted: dict[tuple[int, ...], FloatArray] = {}
+    for size in (len(groups) - 2, len(groups) - 1):
+        for chosen in combinations(numbers, size):
+            fitted[chosen] = _direction(fit([groups[number] for number in chosen]), spectrum)
+    better = []
+    for accused in numbers:
+        said = []
+        for judge in numbers:
+            if judge != accused:
+                others = tuple(number for number in numbers if number != judge)
+                without = tuple(number for number in others if number != accused)
+                change = fitted[without] - fitted[others]
+                said.append(_better(groups[judge], count(groups[judge]), change, spectrum))
+        # The lesser of two judges, and of more the one that fewer than half are below.
+        better.append(sorted(said)[(len(said) - 1) // 2])
+    chance = [
+        _chance(groups[one], [groups[other] for other in numbers if other != one], count, spectrum, classes)
+        for one in numbers
+    ]
+    told = [one for one in numbers if better[one] > _FAR_BETTER or (better[one] > _BETTER and chance[one] < _BY_CHANCE)]
+    return Suspicion(tuple(better), tuple(chance), max(told, key=lambda one: better[one], default=None))
+
+
+def _direction(student: KernelStudent, spectrum: PoolSpectrum) -> FloatArray:
+    """The classifier's coefficients in the spectrum's axes, for scores of spread 1 over the pool; without constants."""
+    coefficients = spectrum.axes.T @ student.coefficients[:-1]
+    coefficients = coefficients - coefficients.mean(axis=1, keepdims=True)
+    spread = math.sqrt(float((spectrum.eigenvalues[:, None] * coefficients**2).sum()))
+    return np.asarray(coefficients / max(spread, 1e-300))
+
+
+def _along(sums: IntArray, spectrum: PoolSpectrum, classes: int) -> FloatArray:
+    """A class sum along the axes, ``[axes, classes]``, less what lies along the pool's mean.
+
+    There the sums say how frequent classes are, which differs among honest institutions.
+    """
+    own = sums[:-1].reshape(classes, -1)[:, :-1].T / (ONE * classes)
+    own = spectrum.axes.T @ (own - own.mean(axis=1, keepdims=True))
+    mean = spectrum.axes.T @ spectrum.mean
+    return np.asarray(own - np.outer(mean, mean @ own) / max(float(mean @ mean), 1e-300))
+
+
+def _better(judge: Part, count: float, change: FloatArray, spectrum: PoolSpectrum) -> float:
+    """By how many standard deviations a ``change`` of the classifier fits the judge's records better."""
+    classes = change.shape[1]
+    noise = (judge.noise / (ONE * classes)) ** 2 * float((change**2).sum())
+    drawn = count * float((spectrum.eigenvalues[:, None] * change**2).sum())
+    return float((change * _along(judge.values, spectrum, classes)).sum()) / math.sqrt(max(noise + drawn, 1e-300))
+
+
+def _chance(
+    own: Part, others: Sequence[Part], count: Callable[[Part], float], spectrum: PoolSpectrum, classes: int
+) -> float:
+    """With what probability an honest group differs from all others as much as ``own`` does."""
+    sides = []
+    for side in ([own], others):
+        total = np.sum([part.values for part in side], axis=0)
+        along, noise = _along(total, spectrum, classes), math.hypot(*(part.noise for part in side))
+        variance = (noise / (ONE * classes)) ** 2
+        sides.append((float((along**2).sum()) / variance, along, variance, sum(map(count, side))))
+    (_, less, less_noise, less_count), (_, more, more_noise, more_count) = sorted(sides, key=lambda side: side[0])
+    drawn = spectrum.eigenvalues * (1.0 - 1.0 / classes) / classes
+    weights = spectrum.eigenvalues * less_count / (spectrum.eigenvalues * less_count + 9.0 * less_noise)
+    weighted = weights[:, None]
+    # The square of m holds its noise: without that, a is not drawn towards 0.
+    square = float((weighted * more**2).sum())
+    square = max(square - (classes - 1.0) * more_noise * float(weights.sum()), 0.1 * square, 1e-300)
+    multiple = max(0.0, float((weighted * less * more).sum()) / square)
+    spread_of_each = less_noise + drawn * less_count + multiple**2 * (more_noise + drawn * more_count)
+    squares = float((weights[:, None] * (less - multiple * more) ** 2 / spread_of_each[:, None]).sum())
+    # A weighted sum of squares is about a multiple of χ² (Satterthwaite 1946).
+    mean, spread = (classes - 1.0) * float(weights.sum()), 2.0 * (classes - 1.0) * float((weights**2).sum())
+    return float(gammaincc(mean**2 / spread, squares * mean / spread))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which group is left out, and why.
+
+    Parameters
+    ----------
+    members : the parties of each group.
+    left_out : the number of a group; None where all stay.
+    """
+
+    members: tuple[tuple[str, ...], ...]
+    left_out: int | None = None
+    why: str = ""
+
+    @property
+    def spoilt(self) -> frozenset[str]:
+        """The parties that are left out."""
+        return frozenset() if self.left_out is None else frozenset(self.members[self.left_out])
+
+    def kept(self, groups: Sequence[Part]) -> tuple[Part, ...]:
+        """The groups without a party that is left out.
+
+        Raises Contradiction where all were summed together.
+        """
+        kept = tuple(group for group in groups if self.spoilt.isdisjoint(group.parties))
+        if not kept:
+            raise Contradiction(f"this sum was taken of all parties together: {self.why}")
+        return kept
+
+
+def judged(groups: Sequence[Part], check: Callable[[Part], None], suspected: Callable[[], Suspicion]) -> Verdict:
+    """Leave out the one group whose sum no records give, or that the others' sums name.
+
+    Parameters
+    ----------
+    check : raises Contradiction for a sum that no records give.
+    suspected : called where all groups pass.
+
+    Raises
+    ------
+    Contradiction
+        Where several groups' sums contradict themselves, or there are no groups to go on with.
+    """
+    members, false = tuple(group.parties for group in groups), dict[int, Contradiction]()
+    for number, group in enumerate(groups):
+        try:
+            check(group)
+        except Contradiction as error:
+            false[number] = error
+    if false and (len(groups) < FEWEST_GROUPS or len(false) > 1):
+        raise next(iter(false.values()))
+    if false:
+        ((number, spoilt),) = false.items()
+        return Verdict(members, number, f"{', '.join(members[number])} {LEFT_OUT}: {spoilt.why}")
+    found = suspected()
+    if found.named is None:
+        return Verdict(members)
+    deviations = found.better[found.named]
+    told = f"the records of all other groups are told better without them, by {deviations:.1f} standard errors"
+    return Verdict(members, found.named, f"{', '.join(members[found.named])} {LEFT_OUT}: {told}")

@@ -1,0 +1,163 @@
+"""One institution sends what it likes, to the student and to its evaluation; it does not decide the result."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from collegium.coordinator.run import coordinator as run
+from collegium.coordinator.run.run_record import RunRecord
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.data import Examples
+from collegium.data.task import ImageInputs, Task
+from collegium.errors import Contradiction
+from collegium.parties.policy import PolicyConfig
+from collegium.privacy.evaluation_cells import Layout
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.question import Question
+from collegium.protocol.secure_sum.groups import group_of
+from collegium.settings import validate_config
+from collegium.simulations.local import LocalParties
+
+TASK = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
+NAMES = tuple(f"clinic-{number}" for number in range(9))
+LIAR = NAMES[0]
+
+Twist = Callable[[Question, np.ndarray], np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def shuffled() -> Examples:
+    """scikit-learn's digits, 1,797 images of 8 × 8 pixels, which are sorted by their writers."""
+    bunch = load_digits()
+    digits = Examples((bunch.images * 15.9).astype(np.uint8)[..., None], bunch.target.astype(np.int64))
+    return digits.take(np.random.default_rng(0).permutation(len(digits)))
+
+
+@pytest.fixture(scope="module")
+def public(shuffled: Examples) -> PublicData:
+    return PublicData(shuffled.take(np.arange(1200, 1500)), shuffled.take(np.arange(1500, 1797)))
+
+
+def institutions(shuffled: Examples, names: tuple[str, ...], twist: Twist) -> LocalParties:
+    """Real parties, of which the first one runs software of its own: it sends ``twist`` of what it should."""
+    parts = {name: slice(number, 1200, len(names)) for number, name in enumerate(names)}
+    records = {name: (shuffled.x[rows, ..., 0], shuffled.labels()[rows]) for name, rows in parts.items()}
+    policy = PolicyConfig(minimum_noise_sums=0.1, queries=20, record_epsilon=99.0, sum_modes=("masked+noised",))
+    parties = LocalParties(records, TASK, policy=policy)
+    liar = parties._parties[LIAR]
+    honest = liar._bounded
+    liar._bounded = lambda kind, ask, run_id: twist(ask.question, honest(kind, ask, run_id))  # type: ignore[method-assign]
+    return parties
+
+
+def start(parties: LocalParties, public: PublicData, folder: Path, **budget: Any) -> RunRecord:
+    values: dict[str, Any] = {
+        "name": "local",
+        "task": TASK,
+        "pool": {"source": "digits"},
+        "mechanism": {"name": "class-sums"},
+        "budget": {"epsilon": 8.0, **budget},
+        "sums": {"rounds": 1},
+        "student": {"method": "kernel", "options": {"steps": 0}},
+        "evaluation": {"share": 0.2},
+    }
+    reach = run.Reach(parties, roster=parties.names(), signing_keys=parties.signing_keys)
+    config = validate_config(values, RunConfig, "test")
+    return run.CoordinatorRun(config, reach, run.Storage(folder), public=public).run()
+
+
+def shifted(question: Question, vector: np.ndarray, factor: int) -> np.ndarray:
+    """Every class called by the next one's name, ``factor`` times, the count with it."""
+    blocks = vector[0, :-1].reshape(len(TASK.classes), -1)
+    return factor * np.append(np.roll(blocks, 1, axis=0).reshape(-1), vector[0, -1])[None]
+
+
+def all_right(question: Question, vector: np.ndarray, factor: int) -> np.ndarray:
+    """As many records of each class as it has, ``factor`` times, all answered right and surely."""
+    layout, classes = Layout(len(TASK.classes)), len(TASK.classes)
+    true, given, *_ = layout.views()
+    of_class = np.bincount(true[true >= 0], weights=vector[0][true >= 0], minlength=classes)
+    lie = vector.copy()
+    lie[0, true >= 0] = np.where(given == true, of_class[true], 0.0)[true >= 0]
+    return np.minimum(factor * lie, question.high)
+
+
+def hundredfold(question: Question, vector: np.ndarray) -> np.ndarray:
+    if isinstance(question, SumClasses):
+        return shifted(question, vector, 100)
+    return all_right(question, vector, 100)
+
+
+def nothing_is_published(folder: Path) -> str:
+    assert not (folder / "student.safetensors").exists()
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "is not published" in page
+    return page
+
+
+def test_sums_that_count_more_records_than_the_cap_allows_are_refused(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    def eightfold(question: Question, vector: np.ndarray) -> np.ndarray:
+        return shifted(question, vector, 8) if isinstance(question, SumClasses) else all_right(question, vector, 8)
+
+    parties = institutions(shuffled, NAMES[:5], eightfold)
+    for _ in range(2):  # a start later finds the same
+        with pytest.raises(Contradiction, match="each has 0 to 300: an institution sent what no records give"):
+            start(parties, public, tmp_path, records_per_party=300)
+    nothing_is_published(tmp_path)
+
+
+def test_an_evaluation_that_counts_others_than_the_sums_is_refused(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    def lies(question: Question, vector: np.ndarray) -> np.ndarray:
+        return vector if isinstance(question, SumClasses) else all_right(question, vector, 1000)
+
+    parties = institutions(shuffled, NAMES[:5], lies)
+    with pytest.raises(
+        Contradiction, match=r"the evaluation counts [\d,]+ records, and the class sums 1,\d+ of the same"
+    ):
+        start(parties, public, tmp_path)
+    page = nothing_is_published(tmp_path)
+    assert "of the institutions' own records" not in page, "a figure that is known to be false is nowhere"
+    assert '"measures":null' in (tmp_path / "run.json").read_text(encoding="utf-8").replace(" ", "")
+
+
+def test_the_group_of_an_institution_that_sends_a_hundredfold_and_lies_is_named(
+    shuffled: Examples, public: PublicData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parties = institutions(shuffled, NAMES, hundredfold)
+    record = start(parties, public, tmp_path)
+    assert record.groups is not None and record.groups.left_out is not None
+    spoilt = group_of(parties.signing_keys, 3, LIAR)
+    assert record.groups.members[record.groups.left_out] == sorted(spoilt)
+    assert any("are left out, as one of them spoils the result" in one.getMessage() for one in caplog.records)
+    assert record.label_accuracy is not None and record.label_accuracy > 0.85
+    assert record.evaluation is not None and record.evaluation.measures is not None
+    told = record.evaluation.measures
+    assert told.accuracy is not None and record.student_accuracy is not None
+    assert abs(told.accuracy.value - record.student_accuracy) < 0.05 + 4.9 * told.accuracy.error, "but for 1e-6"
+    assert told.records.value < 1_200 + 4.9 * told.records.error < 5_000, "nobody's hundred thousand"
+    assert "left out" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_swapped_pair_at_one_institution_costs_little_and_a_lie_about_it_moves_one_group(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    def swaps(question: Question, vector: np.ndarray) -> np.ndarray:
+        if not isinstance(question, SumClasses):
+            return all_right(question, vector, 1)
+        blocks = vector[0, :-1].reshape(len(TASK.classes), -1)
+        order = [1, 0, *range(2, len(TASK.classes))]
+        return np.append(blocks[order].reshape(-1), vector[0, -1])[None]
+
+    record = start(institutions(shuffled, NAMES, swaps), public, tmp_path)
+    assert record.refused is None and record.student_accuracy is not None and record.student_accuracy > 0.85
+    assert record.evaluation is not None and record.evaluation.measures is not None
+    told = record.evaluation.measures.accuracy
+    assert told is not None and abs(told.value - record.student_accuracy) < 0.1 + 4.9 * told.error, "but for 1e-6"

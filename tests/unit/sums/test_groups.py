@@ -1,0 +1,204 @@
+"""Sums by groups: a record is in one of them, each is protected by itself, and their total is what is used."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collegium.coordinator.rounds.masked_sum import MaskedSum, MaskedTotal
+from collegium.coordinator.run import coordinator as run
+from collegium.coordinator.run.factories import division
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.data import Examples
+from collegium.data.task import ImageInputs, Task
+from collegium.errors import ConfigurationError, QuorumNotReached
+from collegium.models.arrays import load_arrays
+from collegium.parties.policy import PolicyConfig
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.protocol.replies import Failure
+from collegium.protocol.requests import Ask, SecureSumStep
+from collegium.protocol.secure_sum import plan_graph
+from collegium.protocol.secure_sum.errors import InsufficientPlan
+from collegium.protocol.secure_sum.groups import group_of, groups_of, plan_groups
+from collegium.settings import validate_config
+from collegium.simulations.local import LocalParties
+from collegium_accounting.mechanisms.class_sums import bound_squared, count_of_one
+
+ROSTER = {f"party-{number}": number.to_bytes(32, "big") for number in range(25)}
+
+
+@pytest.mark.parametrize(("parties", "groups"), [(9, 3), (25, 3), (25, 8)])
+def test_every_party_is_in_one_group_that_the_roster_decides(parties: int, groups: int) -> None:
+    roster = dict(list(ROSTER.items())[:parties])
+    dealt = groups_of(roster, groups)
+    assert sorted(name for group in dealt for name in group) == sorted(roster)
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+    assert groups_of(dict(reversed(roster.items())), groups) == dealt
+    assert all(group_of(roster, groups, name) == group for group in dealt for name in group)
+    others = groups_of(roster | {"party-0": b"\xff" * 32}, groups)
+    assert [sorted(group) for group in others] != [sorted(group) for group in dealt], "a key decides too"
+
+
+@pytest.mark.parametrize(("parties", "groups"), [(8, 3), (9, 2), (9, 4), (9, 0)])
+def test_groups_that_are_too_few_or_too_small_are_refused(parties: int, groups: int) -> None:
+    with pytest.raises(InsufficientPlan):
+        groups_of(dict(list(ROSTER.items())[:parties]), groups)
+
+
+@pytest.mark.parametrize("parties", [9, 12, 20, 25, 60, 250])
+def test_all_colluders_in_one_group_leave_the_noise_that_is_charged(parties: int) -> None:
+    roster = {f"party-{number}": number.to_bytes(32, "big") for number in range(parties)}
+    together, colluding = plan_graph(parties, 0.3, 0.1, quorum=0.8), max(1, math.ceil(0.1 * parties - 1e-9))
+    groups = plan_groups(roster, 3, 0.3, 0.1, 0.8)
+    sums = MaskedSum(None, "ours", roster, together, True, groups)  # type: ignore[arg-type]
+    for _, plan in groups:
+        assert plan.colluding >= colluding and 2 * plan.quorum > plan.parties + colluding
+        # Σ of the honest shares is σ² or more, whichever members stay away, and all who collude sit here.
+        assert plan.quorum - colluding - plan.isolated >= sums.added.honest_survivors >= 1
+
+
+def configured(**changes: Any) -> RunConfig:
+    task = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
+    values: dict[str, Any] = {
+        "name": "local",
+        "task": task,
+        "pool": {"source": "digits"},
+        "mechanism": {"name": "class-sums"},
+        "budget": {"epsilon": 4.0},
+        "student": {"method": "kernel", "options": {"steps": 0}},
+    }
+    return validate_config(values | changes, RunConfig, "test")
+
+
+def test_the_number_of_groups_follows_from_public_facts() -> None:
+    assert division(configured(), 9).groups == 3
+    assert division(configured(), 8).groups == 1
+    assert "too much accuracy" in division(configured(budget={"epsilon": 0.05}), 9).why
+    assert division(configured(budget={"epsilon": 4.0, "unit": "party"}), 9).groups == 1
+    assert division(configured(votes={"mode": "clear"}), 9).groups == 1
+    assert division(configured(votes={"groups": 1}), 9).groups == 1
+    for wrong in ({"groups": 2}, {"groups": 4}, {"groups": 3, "mode": "clear"}):
+        with pytest.raises(ConfigurationError, match=r"votes\.groups"):
+            division(configured(votes=wrong), 9)
+
+
+NAMES = tuple(f"clinic-{number:02}" for number in range(12))
+NINE = NAMES[:9]
+SIZES = dict(zip(NAMES, range(30, 30 + 20 * 12, 20), strict=True))
+
+
+@pytest.fixture(scope="module")
+def shuffled(digits: Examples) -> Examples:
+    return digits.take(np.random.default_rng(0).permutation(len(digits)))
+
+
+@pytest.fixture(scope="module")
+def public(shuffled: Examples) -> PublicData:
+    return PublicData(shuffled.take(np.arange(1500, 1797)))
+
+
+def institutions(shuffled: Examples, names: tuple[str, ...]) -> LocalParties:
+    """Institutions of different sizes, so that the count of a sum tells whose it is."""
+    ends = np.cumsum([SIZES[name] for name in names])
+    rows = {name: np.arange(end - SIZES[name], end) % 1500 for name, end in zip(names, ends, strict=True)}
+    records = {name: (shuffled.x[own, ..., 0], shuffled.labels()[own]) for name, own in rows.items()}
+    policy = PolicyConfig(minimum_noise_sums=0.1, queries=20, record_epsilon=9_999.0, sum_modes=("masked+noised",))
+    return LocalParties(records, configured().task, policy=policy)
+
+
+def driven(parties: LocalParties, public: PublicData, folder: Path, **changes: Any) -> run.CoordinatorRun:
+    reach = run.Reach(parties, roster=parties.names(), signing_keys=parties.signing_keys)
+    little_noise = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 0.2}}, "budget": {"epsilon": 999.0}}
+    return run.CoordinatorRun(configured(**little_noise | changes), reach, run.Storage(folder), public=public)
+
+
+def kept(folder: Path) -> tuple[Any, Any]:
+    (file,) = folder.glob("released-*")
+    arrays, about = load_arrays(file, "released vector")
+    return arrays["values"], about
+
+
+def test_a_run_keeps_one_sum_of_each_group_and_pays_once(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    parties = institutions(shuffled, NINE)
+    record = driven(parties, public, tmp_path).label()
+    values, about = kept(tmp_path)
+    one = count_of_one(10)
+    assert [set(members) for members in about["parties"]] == [set(one) for one in groups_of(parties.signing_keys, 3)]
+    for vector, noise, members in zip(values, about["noise"], about["parties"], strict=True):
+        expected = sum(SIZES[name] for name in members)
+        assert abs(vector[-1] / one - expected) < 4.9 * noise / one < 15, "six standard deviations: 1e-6 each"
+        # σ of all members, of whom one may collude and does not count: σ·√(3/2).
+        assert noise == pytest.approx(0.2 * math.sqrt(bound_squared(10)) * math.sqrt(3 / 2), rel=1e-6)
+    with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
+        charges = [one.content for one in ledger.entries() if isinstance(one.content, Charge)]
+    assert charges[0].queries == 1 and len(charges) == 2, "the second is that of the labels"
+    again = driven(parties, public, tmp_path).label()
+    assert again.rounds == record.rounds, "nobody is asked again"
+
+
+def test_a_group_that_lacks_a_party_is_summed_with_the_others(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    parties = institutions(shuffled, NINE)
+    honest, late = parties.ask, NINE[4]
+
+    def without_one(requests: Any, **how: Any) -> Any:
+        steps = {name: body for name, body in requests.items() if name != late or not isinstance(body, SecureSumStep)}
+        return dict.fromkeys(requests, Failure("deadline", "no answer in time")) | honest(steps, **how)
+
+    parties.ask = without_one  # type: ignore[method-assign]
+    record = driven(parties, public, tmp_path).label()
+    _, about = kept(tmp_path)
+    assert about["parties"] == [[name for name in NINE if name != late]]
+    assert record.rounds[-1].answered == 8 and record.labels is not None and record.labels.answered == 297
+
+
+def test_sums_of_groups_that_were_begun_are_opened_by_another_process(
+    shuffled: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties = institutions(shuffled, NINE)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(MaskedTotal, "open", _dies)
+        driven(parties, public, tmp_path).label()
+    assert len(list(tmp_path.glob("open-sum-*"))) == 1
+    asked: list[type] = []
+    honest = parties.ask
+    monkeypatch.setattr(
+        parties, "ask", lambda requests, **how: asked.extend(map(type, requests.values())) or honest(requests, **how)
+    )
+    driven(parties, public, tmp_path).label()
+    values, about = kept(tmp_path)
+    assert len(values) == 3 and sorted(name for group in about["parties"] for name in group) == list(NINE)
+    assert Ask not in asked, "no vector is asked for again"
+    assert not list(tmp_path.glob("open-sum-*"))
+
+
+def test_a_party_refuses_a_group_that_bears_fewer_colluders_than_all_together(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    """Two of twelve may collude, and both may sit among these four."""
+    parties = institutions(shuffled, NAMES)
+    with pytest.raises(QuorumNotReached, match="protection against 1 colluders is proposed, fewer than demanded"):
+        driven(parties, public, tmp_path, votes={"collusion": 0.05}).label()
+    assert driven(parties, public, tmp_path / "another").label().state == "labelled"
+
+
+def _dies(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_every_round_is_kept_by_groups_and_the_next_follows_from_the_total(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    record = driven(institutions(shuffled, NINE), public, tmp_path, sums={"rounds": 3}).label()
+    files = list(tmp_path.glob("released-*"))
+    assert len(files) == 3
+    for file in files:
+        assert load_arrays(file, "released vector")[0]["values"].shape[0] == 3
+    assert record.groups is not None and len(record.groups.members) == 3
+    assert record.label_accuracy is not None and record.label_accuracy > 0.8

@@ -1,0 +1,108 @@
+"""A group is named where it spoils the result for the others, and an honest one is not. All noise is from seeds."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from support.sums_scene import POOL, SPEC, TASK
+
+from collegium.coordinator.groups import Suspicion, Verdict, judged, suspicion
+from collegium.coordinator.journal import Part
+from collegium.data import Examples
+from collegium.errors import Contradiction
+from collegium.models.kernel_student import KernelStudent
+from collegium.models.kernels import KernelMap
+from collegium.models.noisy_sums import NoisySums, Round
+from collegium.models.pool_spectrum import PoolSpectrum
+from collegium.parties.kinds.class_sums import RecordsOfClasses
+from collegium_accounting.mechanisms.class_sums import bound_squared
+
+CLASSES, SIGMA = len(TASK.classes), 6.0
+UNIT = float(np.sqrt(bound_squared(CLASSES)))
+
+
+def records(seed: int) -> Examples:
+    """400 records whose class is the largest of their first columns, nine times of ten."""
+    random = np.random.default_rng(seed)
+    x = random.random((400, POOL.shape[1])).astype(np.float32)
+    told = x[:, :CLASSES].argmax(axis=1)
+    return Examples(x, np.where(random.random(400) < 0.9, told, random.integers(0, CLASSES, 400)))
+
+
+@pytest.fixture(scope="module")
+def spectrum(kernel: KernelMap) -> PoolSpectrum:
+    return PoolSpectrum.of_pool(kernel, POOL)
+
+
+@pytest.fixture(scope="module")
+def honest(kernel: KernelMap) -> list[np.ndarray]:
+    return [RecordsOfClasses(records(seed), TASK).sums(kernel) for seed in range(9)]
+
+
+def shifted(own: np.ndarray, factor: int) -> np.ndarray:
+    blocks = own[:-1].reshape(CLASSES, -1)
+    return factor * np.append(np.roll(blocks, 1, axis=0).reshape(-1), own[-1])
+
+
+def released(vectors: Sequence[np.ndarray], groups: int, seed: int) -> list[Part]:
+    random, parts = np.random.default_rng(seed), []
+    for number in range(groups):
+        total = np.sum(vectors[number::groups], axis=0)
+        drawn = np.rint(random.normal(0.0, SIGMA * UNIT, total.shape)).astype(np.int64)
+        parts.append(Part(total + drawn, SIGMA * UNIT, (f"of group {number}",)))
+    return parts
+
+
+def named(parts: Sequence[Part], spectrum: PoolSpectrum) -> Suspicion:
+    def fit(chosen: Sequence[Part]) -> KernelStudent:
+        total = np.sum([part.values for part in chosen], axis=0)
+        one = Round(total, float(np.hypot.reduce([part.noise for part in chosen])))
+        return NoisySums(SPEC, (one,)).classifier(POOL, TASK, spectrum=spectrum)
+
+    return suspicion(parts, fit, spectrum, CLASSES)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_honest_groups_are_all_in(honest: list[np.ndarray], spectrum: PoolSpectrum, seed: int) -> None:
+    assert named(released(honest, 3, seed), spectrum).named is None
+
+
+@pytest.mark.parametrize("groups", [3, 4])
+@pytest.mark.parametrize("factor", [10, 1_000])
+def test_the_group_of_shifted_classes_is_named(
+    honest: list[np.ndarray], spectrum: PoolSpectrum, groups: int, factor: int
+) -> None:
+    for seed in range(5):
+        liar = seed % groups
+        sent = [shifted(own, factor) if number == liar else own for number, own in enumerate(honest)]
+        assert named(released(sent, groups, seed), spectrum).named == liar
+
+
+def test_another_number_of_records_is_nothing_that_differs(honest: list[np.ndarray], spectrum: PoolSpectrum) -> None:
+    large = [own * (20 if number == 1 else 1) for number, own in enumerate(honest)]
+    for seed in range(10):
+        assert named(released(large, 3, seed), spectrum).named is None
+
+
+def test_a_group_that_contradicts_itself_is_left_out_and_two_are_refused() -> None:
+    groups = [Part(np.zeros(1, dtype=np.int64), 1.0, (name,)) for name in ("alpha", "beta", "gamma")]
+
+    def check_but(*false: str) -> object:
+        def check(part: Part) -> None:
+            if part.parties[0] in false:
+                raise Contradiction("too long: and what to do")
+
+        return check
+
+    def nobody() -> Suspicion:
+        return Suspicion((0.0,) * 3, (1.0,) * 3, None)
+
+    verdict = judged(groups, check_but("beta"), nobody)  # type: ignore[arg-type]
+    assert verdict.left_out == 1 and verdict.spoilt == {"beta"} and verdict.why.endswith(": too long")
+    assert [part.parties[0] for part in verdict.kept(groups)] == ["alpha", "gamma"]
+    assert judged(groups, check_but(), nobody) == Verdict((("alpha",), ("beta",), ("gamma",)))  # type: ignore[arg-type]
+    for false, among in ((("alpha", "beta"), groups), (("alpha",), groups[:1])):
+        with pytest.raises(Contradiction, match="what to do"):
+            judged(among, check_but(*false), nobody)  # type: ignore[arg-type]
+    with pytest.raises(Contradiction, match="all parties together"):
+        verdict.kept([Part(np.zeros(1, dtype=np.int64), 1.0, ("alpha", "beta", "gamma"))])
