@@ -11,7 +11,7 @@ n is read from the sum's last entry, which carries the same noise. The constant 
 p(x) are the shares of multinomial logistic regression, softmax(Wᵀφ(x)). Every round gives its own Newton estimate
 B = G + h·M·W of what the weights should satisfy, where h = 1/2 bounds the curvature of softmax (Böhning 1992). The
 estimates are averaged, the s-th of them with weight s, and filtered. The average of T estimates whose noise is σ√T has
-noise σ (1.15σ with these weights). So where noise rules, T rounds are worth one. Where it does not, the fixed point
+noise σ (1.12σ with these weights). So where noise rules, T rounds are worth one. Where it does not, the fixed point
 satisfies the records' own logistic regression, whatever the covariance of the pool is.
 
 **The pool.** What the noise hides, the pool's own structure shows in part. After the last round, the classifier gives
