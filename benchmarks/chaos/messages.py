@@ -136,6 +136,7 @@ class Institutions:
             "task": TASK,
             "pool": {"source": "wine"},
             "budget": {"epsilon": 60.0},
+            "sums": {"rounds": 2},
             "queries": {"count": 12, "batch": 6},
             "student": {"method": "random-forest", "options": {"trees": 5}},
         }

@@ -408,7 +408,7 @@ class RunConfig(Frozen):
         return self
 
 
-_NOISE_DECIDES, _OF_TWO = 4.5, 16.0
+_NOISE_DECIDES, _OF_TWO = 8.0, 16.0
 """The noise of one sum, in contributions, above which class sums are asked for once; the latter with two classes."""
 
 
