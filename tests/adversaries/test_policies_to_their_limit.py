@@ -34,6 +34,7 @@ from collegium.protocol.question import Question, Terms
 from collegium.protocol.requests import Ask
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.settings import validate_config
+from collegium_accounting.mechanisms.class_sums import MOST_ROUNDS
 from collegium_accounting.mechanisms import Mechanism, create
 
 DELTA, EPSILON = 1e-5, 1.0
@@ -106,14 +107,15 @@ def test_sums_cost_what_was_announced_and_one_release_more(kind: Any) -> None:
     terms = announced()
     policy, floor = agreed(terms), terms.policy()["minimum_noise_sums"]
     sums, counts = terms.noise_votes, terms.counts[0].noise
-    planned = math.hypot(1 / sums, 1 / counts)
+    planned = math.hypot(math.sqrt(MOST_ROUNDS) / sums, 1 / counts)
     assert 0.9 * EPSILON < epsilon_of(planned) <= EPSILON and policy.record_epsilon is not None
     costliest = epsilon_of(math.hypot(planned, max(1 / sums, 1 / counts)))
     assert policy.record_epsilon == pytest.approx(costliest, rel=0.01), "the spare release that is stated"
     got = taken(policy, (kind(1.0000001 * floor, f"ledger-{number}") for number in count()))
     cost = epsilon_of(math.sqrt(len(got)) / floor)
     assert 0 < cost <= policy.record_epsilon * 1.0001, "whatever it asks for, at the floor of all sums"
-    honest = [class_sums(sums, "ledger"), evaluation(counts, "ledger")]
+    rounds = [class_sums(sums, f"round-{number}") for number in range(MOST_ROUNDS)]
+    honest = [*rounds, evaluation(counts, "ledger")]
     assert taken(policy, iter(honest)) == honest, "and what was announced is answered"
 
 

@@ -167,7 +167,7 @@ class Asking:
             self._note_exact(question, None)
             result = sums.sum_votes(VoteRound(question.question, dict(parties), self.deadline_s, self.quorum, tell))
             self._note_exact(question, result.answered)
-        result = replace(result, counts=question.read(question.question, result.counts))
+        result = result.read_by(partial(question.read, question.question))
         for party in result.outcomes.keys() - set(result.answered):
             parties.pop(party, None)
         if question.noted:

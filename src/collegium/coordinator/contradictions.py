@@ -28,7 +28,7 @@ from collegium.errors import Contradiction
 from collegium.models.kernels import CONSTANT
 from collegium.privacy.evaluation_cells import Layout
 from collegium_accounting.mechanisms import record_counts
-from collegium_accounting.mechanisms.class_sums import bound_squared, count_of_one
+from collegium_accounting.mechanisms.class_sums import ONE, bound_squared, code_one, count_of_one
 from collegium_accounting.renyi import FloatArray
 from collegium_accounting.units import IntArray
 
@@ -69,9 +69,10 @@ def counted_by_sums(sums: Part, classes: int) -> Counted:
     """The records that class sums count: in all by their last entry, by class by the constant entry of φ as well."""
     one = count_of_one(classes)
     total, error = float(sums.values[-1]) / one, sums.noise / one
-    constants = sums.values[:-1].reshape(classes, -1)[:, -1] / CONSTANT
+    unit = CONSTANT * code_one(classes)
+    constants = sums.values[:-1].reshape(classes, -1)[:, -1] / unit
     per_class = (constants + total) / classes
-    class_error = math.hypot(sums.noise / CONSTANT, error) / classes
+    class_error = math.hypot(sums.noise / unit, error) / classes
     return Counted("the class sums", sums.parties, total, error, per_class, class_error)
 
 
@@ -127,8 +128,8 @@ def check_sums(sums: Part, classes: int, *, most_records: int, per_party: bool, 
         ratio = float(np.linalg.norm(sums.values / length)) / max(counted.total if not per_party else parties, 1.0)
         raise _contradiction(f"the class sums are {ratio:.3g} times as long as what they count can make them")
     codes = sums.values[:-1].reshape(classes, -1).sum(axis=0)
-    # Shares of a record are whole numbers: over the classes they add up to 0 but for one each.
-    rounding = most * classes * math.sqrt(len(codes))
+    # Shares of a person are whole numbers, and so are codes of later rounds: what they add up to is 0 but for one each.
+    rounding = most * classes * (math.sqrt(len(codes)) + (0 if by_class else ONE))
     if _too_long(codes, noise * math.sqrt(classes), rounding):
         raise _contradiction("the class sums do not add up to nothing over the classes, as every record's part does")
 

@@ -30,7 +30,7 @@ from collegium.errors import Contradiction
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.protocol.secure_sum.groups import FEWEST_GROUPS
-from collegium_accounting.mechanisms.class_sums import ONE, count_of_one
+from collegium_accounting.mechanisms.class_sums import ONE, code_one, count_of_one
 from collegium_accounting.renyi import FloatArray
 from collegium_accounting.units import IntArray
 
@@ -113,12 +113,17 @@ def _direction(student: KernelStudent, spectrum: PoolSpectrum) -> FloatArray:
     return np.asarray(coefficients / max(spread, 1e-300))
 
 
+def _one_contribution(classes: int) -> float:
+    """What stands for 1 of φ ⊗ (e_y − 1/C) in the entries of a class sum."""
+    return float(ONE * classes * code_one(classes))
+
+
 def _along(sums: IntArray, spectrum: PoolSpectrum, classes: int) -> FloatArray:
     """A class sum along the axes, ``[axes, classes]``, less what lies along the pool's mean.
 
     There the sums say how frequent classes are, which differs among honest institutions.
     """
-    own = sums[:-1].reshape(classes, -1)[:, :-1].T / (ONE * classes)
+    own = sums[:-1].reshape(classes, -1)[:, :-1].T / _one_contribution(classes)
     own = spectrum.axes.T @ (own - own.mean(axis=1, keepdims=True))
     mean = spectrum.axes.T @ spectrum.mean
     return np.asarray(own - np.outer(mean, mean @ own) / max(float(mean @ mean), 1e-300))
@@ -127,7 +132,7 @@ def _along(sums: IntArray, spectrum: PoolSpectrum, classes: int) -> FloatArray:
 def _better(judge: Part, count: float, change: FloatArray, spectrum: PoolSpectrum) -> float:
     """By how many standard deviations a ``change`` of the classifier fits the judge's records better."""
     classes = change.shape[1]
-    noise = (judge.noise / (ONE * classes)) ** 2 * float((change**2).sum())
+    noise = (judge.noise / _one_contribution(classes)) ** 2 * float((change**2).sum())
     drawn = count * float((spectrum.eigenvalues[:, None] * change**2).sum())
     return float((change * _along(judge.values, spectrum, classes)).sum()) / math.sqrt(max(noise + drawn, 1e-300))
 
@@ -140,7 +145,7 @@ def _chance(
     for side in ([own], others):
         total = np.sum([part.values for part in side], axis=0)
         along, noise = _along(total, spectrum, classes), math.hypot(*(part.noise for part in side))
-        variance = (noise / (ONE * classes)) ** 2
+        variance = (noise / _one_contribution(classes)) ** 2
         sides.append((float((along**2).sum()) / variance, along, variance, sum(map(count, side))))
     (_, less, less_noise, less_count), (_, more, more_noise, more_count) = sorted(sides, key=lambda side: side[0])
     drawn = spectrum.eigenvalues * (1.0 - 1.0 / classes) / classes

@@ -172,7 +172,7 @@ class WholeNetwork:
     @cached_property
     def _steps(self) -> list[list[Step]]:
         """What computes each layer of each member."""
-        with optional_import("a network"):
+        with optional_import("a student that is a network"):
             return [
                 [layer.step(given, self.device) for layer, given in zip(member, bounds, strict=False)]
                 for member, bounds in zip(self.members, self.bounds, strict=True)
@@ -180,7 +180,8 @@ class WholeNetwork:
 
     def _passed(self, x: NDArray[Any]) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
         """What the last layer of each member takes in, ``[n, features]`` each, and the mean shares ``[n, classes]``."""
-        import torch
+        with optional_import("a student that is a network"):
+            import torch
 
         steps, classes = self._steps, len(self.task.classes)
         largest = max(int(np.prod(given.shape)) for bounds in self.bounds for given in bounds)

@@ -21,6 +21,7 @@ from collegium.coordinator.settings.consortium import read_consortium
 from collegium.coordinator.settings.run_config import load_public
 from collegium.errors import BudgetExceeded, ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
+from collegium_accounting.terminal import epsilon_text
 
 OTHER_TASK = """
 [task]
@@ -113,7 +114,7 @@ def test_a_second_study_runs_on_the_same_enrolment_and_pays_into_the_same_accoun
         serve(scene, "second")
     assert "is spent" in typed(capsys, "provision", scene.path, "--check", "--study", "second")[2]
     listed = printed(capsys, "study", "list", scene.path)
-    assert re.search(r"^second\s+", listed, re.MULTILINE) and f"ε = {spent(scene):.4f} spent" in listed
+    assert re.search(r"^second\s+", listed, re.MULTILINE) and f"ε = {epsilon_text(spent(scene))} spent" in listed
 
 
 def test_settings_may_change_until_something_is_charged(scene: Scene) -> None:

@@ -77,6 +77,11 @@ class RoundResult:
         """The sum of each group; one of all parties where they were summed together."""
         return self.groups or (GroupCounts(self.counts, self.answered),)
 
+    def read_by(self, read: Callable[[IntArray], IntArray]) -> "RoundResult":
+        """The same with what ``read`` says of all counts, those of groups included."""
+        groups = tuple(one._replace(counts=read(one.counts)) for one in self.groups)
+        return replace(self, counts=read(self.counts), groups=groups)
+
 
 @dataclass(frozen=True, eq=False)
 class VoteRound:
