@@ -263,7 +263,7 @@ class Methods:
         """Scores of the test records by the default's student."""
         split = self.split
         if split.task.inputs.kind != "image":
-            return self.rounds(epsilon, rounds_for(self.classes, epsilon, DELTA))
+            return self.rounds(epsilon, rounds_for(ClassSums, self.classes, epsilon, DELTA))
         sigma, inputs = self._sigma(epsilon, 2), split.task.inputs
         first = self.under(sigma)
         noisy = NoisySums(first.spec, (self._released(first.sums, sigma, [self.seed]),))

@@ -34,8 +34,8 @@ from collegium.protocol.question import Question, Terms
 from collegium.protocol.requests import Ask
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.settings import validate_config
-from collegium_accounting.mechanisms.class_sums import MOST_ROUNDS
 from collegium_accounting.mechanisms import Mechanism, create
+from collegium_accounting.mechanisms.class_sums import MOST_ROUNDS
 
 DELTA, EPSILON = 1e-5, 1.0
 SPEC_OF_POOL = array_spec(POOL)

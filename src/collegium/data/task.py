@@ -118,7 +118,14 @@ Inputs = Annotated[ImageInputs | TableInputs | VectorInputs, Field(discriminator
 
 
 class Task(Frozen):
-    """What a consortium learns; all of it is public. `from_frame` and `from_array` make one of public inputs."""
+    """What a consortium learns; all of it is public. `from_frame` and `from_array` make one of public inputs.
+
+    Examples
+    --------
+    >>> import collegium as cg
+    >>> cg.Task.from_array([[0.0, 20.0], [1.0, 60.0]], classes=["no", "yes"]).classes
+    ('no', 'yes')
+    """
 
     classes: tuple[str, ...] = Field(min_length=2, max_length=MAX_CLASSES)
     """Their names; their order gives the label numbers."""

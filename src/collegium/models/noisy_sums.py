@@ -174,15 +174,21 @@ class NoisySums:
         return self._found[0]
 
     def count(self, classes: int) -> float:
-        """How many contributions a sum stands for: as counted, and at least the deviation of the noise on that.
-
-        So many could be there unseen, and with fewer the noise decides in any case.
-        """
+        """How many contributions a sum stands for."""
         if self.contributions is not None:
             return self.contributions
         counted = float(np.mean([one.values[-1] for one in self.rounds])) / count_of_one(classes)
+        return max(_FEWEST_RECORDS, counted)
+
+    def _count(self, classes: int, link: _Link) -> float:
+        """The `count` by which rounds are fitted: at least the deviation of the noise on it, where weights follow.
+
+        So many could be there unseen, and with fewer the noise decides in any case.
+        """
+        if self.contributions is not None or link is _LINEAR:
+            return self.count(classes)
         noise = math.sqrt(sum(one.noise**2 for one in self.rounds)) / len(self.rounds) / count_of_one(classes)
-        return max(_FEWEST_RECORDS, noise, counted)
+        return max(self.count(classes), noise)
 
     def classifier(
         self, pool: NDArray[Any], task: Task, device: str = "cpu", spectrum: PoolSpectrum | None = None
@@ -242,7 +248,7 @@ class NoisySums:
         return mean
 
     def _filtered(self, spectrum: PoolSpectrum, classes: int, link: _Link) -> _Filtered:
-        count, noise = self.count(classes), self._noise() / (ONE * code_one(classes) * classes)
+        count, noise = self._count(classes, link), self._noise() / (ONE * code_one(classes) * classes)
         estimate = self._mean(
             spectrum, classes, lambda weights: link.curvature * count * spectrum.moment_times(weights)
         )
@@ -269,7 +275,7 @@ class NoisySums:
 
     def _of_classes(self, spectrum: PoolSpectrum, classes: int) -> Floats:
         """The sum of φ ⊗ (e_y − 1/C): of later rounds less what the pool says that their weights took off."""
-        count = self.count(classes)
+        count = self._count(classes, _LOGISTIC)
         return self._mean(
             spectrum,
             classes,
@@ -281,7 +287,7 @@ class NoisySums:
     ) -> Floats:
         """Weights that fit the rounds and the shares that the pool's inputs have by them, after so many passes."""
         classes = known.differing.shape[1]
-        count, of_axes, differing = self.count(classes), known.coefficients, known.differing
+        count, of_axes, differing = self._count(classes, link), known.coefficients, known.differing
         if self._residual:
             sums = self._of_classes(spectrum, classes)
             differing = spectrum.axes.T @ (sums[:-1] - count * np.outer(spectrum.mean, known.frequent))

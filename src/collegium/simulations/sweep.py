@@ -85,6 +85,15 @@ def simulate(  # noqa: PLR0913 -- each name has its default
         If the frame has no such column, or too few rows for the division.
     ConfigurationError
         If a number is out of range.
+
+    Examples
+    --------
+    >>> import collegium as cg
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"length": range(300), "tall": ["yes" if one > 150 else "no" for one in range(300)]})
+    >>> found = cg.simulate(frame, "tall", epsilon=2.0, repeats=1)
+    >>> bool(found.accuracy[0] > 0.8)
+    True
     """
     budgets = np.unique(np.atleast_1d(np.asarray(epsilon, dtype=np.float64)))
     if not len(budgets) or not (budgets > 0).all() or not 3 <= parties <= MAX_PARTIES or repeats < 1:
@@ -113,8 +122,12 @@ def simulate(  # noqa: PLR0913 -- each name has its default
                 local = LocalParties(records, task, policy=_POLICY, seed=seed + repeat, device="cpu")
                 settings: dict[str, Any] = {"epsilon": budget, "delta": delta, "device": "cpu", "progress": _silent}
                 coordinator = Coordinator(local, x.x[of_pool], **settings)
-                coordinator.label()
-                predicted = coordinator.fit().student.predict(x.x[of_test])
+                given = np.unique(coordinator.label())
+                # Where noise gives all inputs one class, there is nothing to learn, and whoever uses it names that.
+                if len(given) == 1:
+                    predicted = np.full(len(truth), given[0])
+                else:
+                    predicted = coordinator.fit().student.predict(x.x[of_test])
                 right = predicted == truth
                 balanced = np.mean([right[truth == one].mean() for one in np.unique(truth)])
                 rows.append({"epsilon": budget, "accuracy": right.mean(), "balanced": float(balanced), **shared})

@@ -160,6 +160,7 @@ def test_killed_at_every_line_it_goes_on_and_a_second_study_has_labels_of_its_ow
         scene.served()
         record, spent = read_run(scene.run), paid(scene.run.parent)
         assert record.state == "finished" and record.labels.answered == POOL and record.labels.stopped is None
+        assert record.evaluation.measures is not None, record.evaluation
         assert spent.epsilon <= EPSILON and spent.queries == POOL + SUMS["table"] + 1, "each sum once, one evaluation"
         scene.file.write_text(scene.file.read_text().replace("epsilon = 1 ", "epsilon = 2 "))
         scene.did("study", "new", scene.file, "second")

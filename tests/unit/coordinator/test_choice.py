@@ -40,6 +40,7 @@ def test_auto_is_what_is_left_out_and_says_why(unit: str, inputs: Inputs, featur
 
 def test_the_resolved_names_are_what_parties_and_records_are_shown() -> None:
     shown = _config(**AUTO).model_dump(mode="json", include={"mechanism", "student", "votes"})
+    assert shown["votes"].pop("groups") == "auto", "their number follows from the roster, which is no setting"
     assert "auto" not in json.dumps(shown)
 
 

@@ -194,7 +194,8 @@ def test_fitting_again_measures_and_charges_nothing_new(measured: Measured) -> N
 
 def open_evaluation(measured: Measured) -> tuple[PrivateEvaluation, Releases, RunRecord, Any]:
     """The evaluation of the run, opened once more, beside its releases, its record and its context."""
-    context = measured.coordinator._run().prepare()
+    with measured.coordinator._shown() as run:
+        context = run.prepare()
     opened = context.__enter__()
     return opened._evaluation, opened._releases, opened.record, context
 

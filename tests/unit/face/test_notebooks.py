@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib
 import pytest
+from matplotlib import pyplot
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[3] / "docs" / "notebooks").glob("*.ipynb"))
 
@@ -28,7 +29,7 @@ def test_a_notebook_runs_as_it_is(
     names: dict[str, object] = {"__name__": "__main__"}
     for number, cell in enumerate(code_cells(notebook)):
         exec(compile("".join(cell["source"]), f"{notebook.name}, cell {number}", "exec"), names)
-    matplotlib.pyplot.close("all")
+    pyplot.close("all")
     assert len(capsys.readouterr().out.splitlines()) >= 5
     assert list(tmp_path.iterdir()) == []
 

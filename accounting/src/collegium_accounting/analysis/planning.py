@@ -19,12 +19,13 @@ from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.extras import optional_import
 from collegium_accounting.game.laws import Law, block_epsilon
 from collegium_accounting.mechanisms.base import Mechanism
-from collegium_accounting.mechanisms.class_sums import ClassSums
 from collegium_accounting.mechanisms.parameters import Value, fields_of
 from collegium_accounting.mechanisms.registry import create, known_names, mechanism_named
 from collegium_accounting.mechanisms.votes import VoteMechanism
 from collegium_accounting.units import IntArray
 
+_SUMS = "class-sums"
+"""The mechanism that needs no teachers."""
 _MOST_QUERIES = 1_000_000
 _ANY_NOISE, _ANY_TEACHERS = 10.0, 100
 
@@ -86,7 +87,7 @@ def plan(  # noqa: PLR0913 -- each name is an option of the command
     classes : int
         Classes of the task.
     rounds : int
-        Sums that are released, 1 or 2, each with the same noise; for class sums.
+        Sums that are released, 1 to 8, each with the same noise; for class sums.
     teachers : int, optional
         The number of teachers of all parties, where these vote; class sums need none.
     gaps : sequence of float
@@ -109,14 +110,20 @@ def plan(  # noqa: PLR0913 -- each name is an option of the command
     ------
     ConfigurationError
         If nothing fits, or an argument belongs to votes and there are no teachers.
+
+    Examples
+    --------
+    >>> from collegium_accounting.analysis.planning import plan
+    >>> print(plan(epsilon=1.0, classes=10))
+    class-sums(sigma=3.731, classes=10, rounds=1): ε = 0.9999
     """
     if teachers is None:
-        if mechanism not in (None, ClassSums.name) or queries is not None:
+        if mechanism not in (None, _SUMS) or queries is not None:
             raise ConfigurationError("a plan for votes needs the number of teachers; class sums take no queries")
         if not epsilon > 0.0:
             raise ConfigurationError(f"a plan needs epsilon > 0; got {epsilon}")
-        given = ClassSums.within_budget({"classes": classes, "rounds": rounds}, epsilon, delta)
-        sums = ClassSums(**given)
+        given = mechanism_named(_SUMS).within_budget({"classes": classes, "rounds": rounds}, epsilon, delta)
+        sums = create(_SUMS, **given)
         law = sums.stages[0].law(sums.unit())
         return Choice(sums.name, sums.parameters(), rounds, rounds, block_epsilon({law: rounds}, delta), None, None)
     target = Target(epsilon, delta, teachers, classes, tuple(gaps), votes_per_unit, queries)

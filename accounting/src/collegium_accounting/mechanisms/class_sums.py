@@ -78,7 +78,15 @@ def bound_squared(classes: int) -> int:
 @register
 @dataclass(frozen=True)
 class ClassSums(VectorMechanism):
-    """The sum of all records' contributions + Gaussian noise of σ·Δ on every entry."""
+    """The sum of all records' contributions + Gaussian noise of σ·Δ on every entry.
+
+    Examples
+    --------
+    >>> import collegium_accounting as ca
+    >>> from collegium_accounting.mechanisms.class_sums import ClassSums
+    >>> print(f"{ca.account(ClassSums(sigma=7.0, classes=3), delta=1e-5).epsilon:.4f}")
+    0.5025
+    """
 
     name: ClassVar[str] = "class-sums"
     source: ClassVar[str] = "Hall, Rinaldo and Wasserman, JMLR 2013; Balle and Wang, ICML 2018, Theorem 8"

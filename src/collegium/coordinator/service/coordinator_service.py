@@ -163,5 +163,8 @@ class CoordinatorService:
         record = folder.read()
         if record is None or not self._folder.ledger.exists():
             return False
+        measured = record.evaluation
+        if measured is not None and measured.paid and measured.measures is None and measured.why_not is None:
+            return False  # they measure the student yet
         with Ledger.read(self._folder.ledger) as held:
             return all_labelled(Plan(self._config.run, self._public.spec), record, pool, held.labels(), self._study)

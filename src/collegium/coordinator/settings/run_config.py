@@ -24,7 +24,7 @@ from collegium.protocol.question import about_all_records
 from collegium.settings import Frozen, nearest
 from collegium.whole_files import read_whole
 from collegium_accounting.mechanisms import Mechanism, SumMode, known_names, mechanism_named
-from collegium_accounting.mechanisms.class_sums import MOST_ROUNDS, ClassSums
+from collegium_accounting.mechanisms.class_sums import MOST_ROUNDS
 from collegium_accounting.mechanisms.parameters import fields_of
 
 
@@ -335,7 +335,7 @@ class RunConfig(Frozen):
             return 2
         if "sigma" in self.mechanism.parameters:
             return 1
-        return rounds_for(len(self.task.classes), self.budget.epsilon, self.budget.delta)
+        return rounds_for(self.mechanism.kind, len(self.task.classes), self.budget.epsilon, self.budget.delta)
 
     @property
     def networks_learn(self) -> bool:
@@ -413,9 +413,9 @@ _NOISE_DECIDES, _OF_TWO = 8.0, 16.0
 
 
 @cache
-def rounds_for(classes: int, epsilon: float, delta: float) -> int:
-    """How many rounds of class sums share a budget, where no configuration says it: 8, or 1 where noise decides."""
-    alone = ClassSums.within_budget({"classes": classes}, epsilon, delta)["sigma"]
+def rounds_for(sums: type[Mechanism], classes: int, epsilon: float, delta: float) -> int:
+    """How many rounds of such sums share a budget, where no configuration says it: 8, or 1 where noise decides."""
+    alone = sums.within_budget({"classes": classes}, epsilon, delta)["sigma"]
     return MOST_ROUNDS if alone <= (_OF_TWO if classes == 2 else _NOISE_DECIDES) else 1
 
 
