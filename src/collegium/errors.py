@@ -25,6 +25,8 @@ class ColumnMissing(DataError):
 class UnfitInputs(DataError, ValueError):
     """Inputs do not fit what a student takes. scikit-learn knows it as a ValueError."""
 
+    code = "unfit-inputs"
+
 
 class CannotServe(CollegiumError):
     """A party that was welcomed went at once, because it cannot serve the consortium's task."""

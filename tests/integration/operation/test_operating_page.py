@@ -250,6 +250,7 @@ def test_the_rest_of_the_page_works_as_well(story: Story) -> None:
     reader = story.reader
     assert "signed throughout by the given key" in reader.run(VERIFY)
     assert "clinic-1" in reader.run(STATUS)
+    reader.run("collegium statement consortium/run")
     fingerprint = re.search(r"^fingerprint\s+(\w{64})$", reader.run(PROVISION), re.MULTILINE)
     assert fingerprint is not None
     assert "--name clinic-6 --code" in reader.run(f"{PROVISION} --add clinic-6")
