@@ -156,7 +156,7 @@ def same(one: Done, other: Done) -> None:
     assert paid(folder).epsilon == paid(beside).epsilon
     for key in ("asked", "labels", "privacy", "pool", "state"):
         assert getattr(but_for_time(of_one), key) == getattr(but_for_time(of_other), key), key
-    # The student's training is in floating point: the order of its scores may differ between processes, not its classes.
+    # Networks are trained in floating point: the order of scores may differ between processes, their classes may not.
     one_student, other_student = of_one.student, of_other.student
     assert one_student.fitted_from == other_student.fitted_from
     assert one_student.quality.confusion == other_student.quality.confusion
