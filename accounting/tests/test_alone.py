@@ -15,7 +15,8 @@ from hidden_packages import environment_without
 import collegium_accounting as ca
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+FILE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, VERSION = FILE["project"], FILE["tool"]["setuptools"]["dynamic"]["version"]
 ABSENT = (
     *("collegium", "collegium_reproduction"),
     *("cryptography", "dp_accounting", "filelock", "flwr", "google", "grpc", "jinja2", "matplotlib", "pandas"),
@@ -96,7 +97,7 @@ def test_the_readmes_example_runs_and_prints_what_it_says(alone: dict[str, str])
 def test_the_version_and_the_optional_packages_are_those_of_the_project_file() -> None:
     from collegium_accounting.extras import INSTALLED_BY
 
-    assert ca.__version__ == PROJECT["version"]
+    assert PROJECT["dynamic"] == ["version"] and VERSION == {"attr": "collegium_accounting.__version__"}
     optional = {
         re.split(r"[<>=]", line, maxsplit=1)[0]: f"collegium-accounting[{extra}]"
         for extra, lines in PROJECT["optional-dependencies"].items()

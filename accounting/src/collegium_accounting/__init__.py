@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collegium_accounting.renyi import gaussian_curve as gaussian_curve
     from collegium_accounting.units import Unit as Unit
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _DEFINED_IN = {
     "ConfidentGNMax": "mechanisms.confident_gnmax",

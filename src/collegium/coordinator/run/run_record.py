@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+import collegium_accounting
 from collegium.coordinator.rounds.readiness import READY, PartyStatus
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult
 from collegium.coordinator.run.label_set import UNASKED, Quality, label_quality
@@ -22,6 +23,7 @@ from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.privacy.analysis.pool_fit import PoolFit
+from collegium.version import __version__
 from collegium_accounting.mechanisms import ABSTAIN, IntArray
 
 RUN_FORMAT: Final = 7
@@ -31,7 +33,7 @@ NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remo
 
 _FIXED = ("task", "pool", "teachers", "mechanism", "neighbours", "seed")
 _FIXED_IN_BUDGET = ("unit", "bound")
-_PACKAGES = ("collegium", "numpy", "opendp", "torch", "scikit-learn")
+_PACKAGES = ("numpy", "opendp", "torch", "scikit-learn")
 
 
 class Record(BaseModel):
@@ -361,7 +363,11 @@ def begun(
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    found = {
+        "python": platform.python_version(),
+        "collegium": __version__,
+        "collegium-accounting": collegium_accounting.__version__,
+    }
     for package in _PACKAGES:
         try:
             found[package] = version(package)
