@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Python keeps what it compiles, or each of the hundred processes that the tests start would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo check test style types fast-tests processors busy coverage dist audit stubs clean
+.PHONY: docs demo check test style types fast-tests processors busy coverage dist constraints audit stubs clean
 
 .venv/installed: pyproject.toml accounting/pyproject.toml bridges/nvflare/pyproject.toml reproduction/pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -63,6 +63,14 @@ dist: .venv/installed
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python -m build --outdir dist reproduction
 	$(BIN)/python -m build --outdir dist bridges/nvflare
+
+# The release and the hashes of every package that a distribution may need, for all platforms and Pythons from 3.11 on.
+# It keeps the releases that it holds as long as they fit; `make constraints NEWER=--upgrade` takes the newest ones.
+constraints: .venv/installed
+	printf '%s\n' './accounting[plot]' '.[all,sql]' ./reproduction ./bridges/nvflare build setuptools | \
+		$(BIN)/uv pip compile - --quiet --universal --python-version 3.11 --generate-hashes --no-annotate $(NEWER) \
+		--no-emit-package collegium-accounting --no-emit-package collegium --no-emit-package collegium-reproduction \
+		--no-emit-package collegium-nvflare --custom-compile-command 'make constraints' --output-file constraints.txt
 
 # Known vulnerabilities of the dependencies; says that nothing was audited where the package index has no advisories.
 audit: .venv/installed
