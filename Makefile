@@ -5,9 +5,10 @@ BIN := .venv/bin
 # Python keeps what it compiles, or each of the hundred processes that the tests start would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo check test style types fast-tests processors busy coverage dist constraints audit stubs clean
+.PHONY: docs demo check test style types fast-tests processors busy coverage dist sbom wheelhouse try-wheelhouse constraints audit stubs clean
 
-.venv/installed: pyproject.toml accounting/pyproject.toml bridges/nvflare/pyproject.toml reproduction/pyproject.toml
+.venv/installed: pyproject.toml accounting/pyproject.toml bridges/nvflare/pyproject.toml reproduction/pyproject.toml \
+		src/collegium/version.py
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ./accounting --editable '.[all,dev]' --editable ./reproduction \
@@ -57,17 +58,25 @@ coverage: .venv/installed
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-# Source archives and wheels of the four distributions.
+# Source archives and wheels of the four distributions, and the hashes of these and of all that they may need.
 dist: .venv/installed
-	$(BIN)/python -m build --outdir dist accounting
-	$(BIN)/python -m build --outdir dist .
-	$(BIN)/python -m build --outdir dist reproduction
-	$(BIN)/python -m build --outdir dist bridges/nvflare
+	$(BIN)/python .ci/distributions.py
+
+# A bill of materials, CycloneDX 1.6, of the four distributions with every extra, as they are installed here.
+sbom: .venv/installed
+	$(BIN)/python .ci/bill.py dist/collegium.cdx.json
+
+# The wheels for tables and vectors on a machine without a network, with their bill of materials, in dist/wheelhouse.
+wheelhouse: dist
+	$(BIN)/python .ci/wheelhouse.py make
+
+try-wheelhouse: .venv/installed
+	$(BIN)/python .ci/wheelhouse.py try
 
 # The release and the hashes of every package that a distribution may need, for all platforms and Pythons from 3.11 on.
 # It keeps the releases that it holds as long as they fit; `make constraints NEWER=--upgrade` takes the newest ones.
 constraints: .venv/installed
-	printf '%s\n' './accounting[plot]' '.[all,sql]' ./reproduction ./bridges/nvflare build setuptools | \
+	printf '%s\n' './accounting[plot]' '.[all]' ./reproduction ./bridges/nvflare build setuptools | \
 		$(BIN)/uv pip compile - --quiet --universal --python-version 3.11 --generate-hashes --no-annotate $(NEWER) \
 		--no-emit-package collegium-accounting --no-emit-package collegium --no-emit-package collegium-reproduction \
 		--no-emit-package collegium-nvflare --custom-compile-command 'make constraints' --output-file constraints.txt

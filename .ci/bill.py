@@ -19,9 +19,13 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from dependencies import OURS, Package, closure
 from packageurl import PackageURL
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 
-def bill_of(packages: Mapping[str, Package], sha256: Mapping[str, str] | None = None) -> str:
+def bill_of(
+    packages: Mapping[str, Package], sha256: Mapping[str, str] | None = None, subject: str = "collegium"
+) -> str:
     """The bill of ``packages``, which must be closed: JSON of CycloneDX 1.6.
 
     The same packages give the same bill, byte for byte, where SOURCE_DATE_EPOCH says its time.
@@ -29,14 +33,15 @@ def bill_of(packages: Mapping[str, Package], sha256: Mapping[str, str] | None = 
     Parameters
     ----------
     sha256 : of the wheels, by the packages' names.
+    subject : the package that needs all the others.
     """
     parts = {name: _component(package, (sha256 or {}).get(name)) for name, package in packages.items()}
     bom = Bom(components=parts.values())
     for name, package in packages.items():
         bom.register_dependency(parts[name], [parts[other] for other in package.needs])
-    whole = _component(packages["collegium"], None, ComponentType.APPLICATION)
+    whole = _component(packages[subject], None, ComponentType.APPLICATION)
     bom.metadata.component = whole
-    bom.register_dependency(whole, [parts["collegium"]])
+    bom.register_dependency(whole, [parts[subject]])
     named = "\n".join(sorted(str(part.purl) for part in parts.values()))
     bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, named)
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
@@ -52,7 +57,7 @@ def _component(package: Package, sha256: str | None, kind: ComponentType = Compo
         version=package.version,
         description=package.summary or None,
         purl=purl,
-        bom_ref=str(purl) if kind is ComponentType.LIBRARY else "collegium",
+        bom_ref=str(purl) if kind is ComponentType.LIBRARY else f"the-{package.name}-of-this-bill",
         licenses=[LicenseFactory().make_from_string(package.licence)] if package.licence else [],
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256)] if sha256 else [],
     )
@@ -66,7 +71,8 @@ def main(file: str, *requirements: str) -> int:
         return 2
     path = Path(file)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(bill_of(packages) + "\n", encoding="utf-8")
+    subject = canonicalize_name(Requirement(requirements[0]).name) if requirements else "collegium"
+    path.write_text(bill_of(packages, subject=subject) + "\n", encoding="utf-8")
     print(f"{path}: {len(packages)} packages")
     return 0
 

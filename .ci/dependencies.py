@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 OURS = (
     "collegium-accounting[plot]",
-    "collegium[all,sql,nvflare,reproduction]",
+    "collegium[all,nvflare,reproduction]",
     "collegium-nvflare",
     "collegium-reproduction",
 )

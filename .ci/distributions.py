@@ -1,18 +1,20 @@
 """Builds the four distributions into dist/, with the hashes to install them by: `make dist`.
 
-    python .ci/dist.py [CHECKOUT [FOLDER]]
+    python .ci/distributions.py [CHECKOUT [FOLDER]]
 
-The wheels are the same bytes wherever and whenever they are built by the same setuptools: their time is that of the last
-commit, or SOURCE_DATE_EPOCH, and the rights of their files do not follow the umask. `constraints.txt` is the checkout's,
-with the hashes of what was built, so that `pip install --require-hashes --constraint constraints.txt collegium` works.
+The same setuptools builds the same wheels, byte for byte, wherever and whenever: their time is that of the last
+commit, or SOURCE_DATE_EPOCH, and the rights of their files are not the checkout's. `constraints.txt` is the checkout's
+with the hashes of what was built: `pip install --require-hashes --constraint constraints.txt collegium` needs no more.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,6 +22,8 @@ from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECTS = ("accounting", ".", "reproduction", "bridges/nvflare")
+SOURCES = ("src", "accounting", "reproduction", "bridges")
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", ".*_cache")
 
 
 def source_date(checkout: Path) -> str:
@@ -34,12 +38,21 @@ def source_date(checkout: Path) -> str:
     return done.stdout.strip()
 
 
+def copy_sources(checkout: Path, folder: Path) -> None:
+    """What the distributions are built from, without what earlier builds left; all may read it."""
+    for name in SOURCES:
+        shutil.copytree(checkout / name, folder / name, ignore=_LEFT_OUT)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(checkout / name, folder / name)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
 def build(project: Path, folder: Path, date: str) -> None:
     """A source archive, and the wheel that is built from it, by the setuptools of this environment."""
-    os.umask(0o022)
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(project)]
     done = subprocess.run(
-        command, env=os.environ | {"SOURCE_DATE_EPOCH": date}, capture_output=True, text=True, check=False
+        command, env=os.environ | {"SOURCE_DATE_EPOCH": date}, umask=0o022, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise SystemExit(done.stdout + done.stderr)
@@ -69,8 +82,10 @@ def main(checkout: str = str(ROOT), folder: str = "dist") -> int:
     target.mkdir(parents=True, exist_ok=True)
     for old in [*target.glob("collegium*.whl"), *target.glob("collegium*.tar.gz")]:
         old.unlink()
-    for project in PROJECTS:
-        build(source / project, target, date)
+    with tempfile.TemporaryDirectory() as place:
+        copy_sources(source, Path(place))
+        for project in PROJECTS:
+            build(Path(place) / project, target, date)
     built = [*target.glob("*.whl"), *target.glob("*.tar.gz")]
     pinned = (source / "constraints.txt").read_text(encoding="utf-8")
     (target / "constraints.txt").write_text(pinned + hash_lines(built), encoding="utf-8")
