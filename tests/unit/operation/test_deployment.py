@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MANIFESTS = {
-    path.name: list(yaml.safe_load_all(path.read_text())) for path in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+    f"{side}.yaml": list(yaml.safe_load_all((DEPLOY / "kubernetes" / side / f"{side}.yaml").read_text()))
+    for side in ("coordinator", "party")
 }
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 

@@ -175,6 +175,7 @@ ELSEWHERE_ENDINGS = (
     ".key",
     ".sh",
     ".pem",
+    ".txt",
 )
 TOML_TABLES = ("budget", "consortium", "mechanism", "policy", "student", "teacher", "queries", "task", "pool", "votes")
 
