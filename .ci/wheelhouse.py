@@ -118,6 +118,10 @@ def run(environment: Path, folder: Path, table: str = TABLE) -> dict[str, Any]:
 
 def try_out(wheelhouse: Path) -> None:
     """Install the folder in a new virtual environment, run it, and print how long both took."""
+    if shutil.which(ALONE[0]) is None:
+        raise SystemExit("a network namespace needs Linux, and the command unshare of util-linux")
+    if not (wheelhouse / "constraints.txt").exists():
+        raise SystemExit(f"{wheelhouse} is no wheelhouse: make one first, with make wheelhouse")
     with tempfile.TemporaryDirectory() as place:
         environment, begun_s = Path(place) / "environment", time.monotonic()
         _run(sys.executable, "-m", "venv", "--without-pip", str(environment))
