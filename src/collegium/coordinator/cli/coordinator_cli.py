@@ -13,7 +13,7 @@ from collegium.clock import utc_now
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import run_json
 from collegium.coordinator.run.run_record import RunRecord, reached
-from collegium.coordinator.settings.consortium import ConsortiumFolder, public_root, read_consortium
+from collegium.coordinator.settings.consortium import ConsortiumFolder, read_consortium
 from collegium.errors import StorageError
 from collegium.logs import LogFormat, configure_logging, event
 from collegium_accounting.terminal import epsilon_text
@@ -48,15 +48,17 @@ def serve(
     Run it again after a crash or an interruption, and it goes on: labels in the ledger stay, nothing is paid twice, and
     the parties connect again by themselves.
     """
+    from collegium.coordinator.cli.provision_cli import checked
     from collegium.coordinator.service.coordinator_service import CoordinatorService
-    from collegium.coordinator.settings.run_config import load_public
     from collegium.coordinator.watching import shown_at
     from collegium.coordinator.watching.live_state import LiveState
 
     configure_logging(log_format)
     log = logging.getLogger("collegium.coordinator")
     config = read_consortium(config_file, study)
-    public = load_public(config.run, public_root(config, data_root))
+    public, found = checked(config_file, config, data_root)
+    for line in found.lines():
+        log.info("%s", line)
     live = LiveState()
 
     def on_progress(step: Progress) -> None:

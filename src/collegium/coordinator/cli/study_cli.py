@@ -58,9 +58,8 @@ def list_(
     """Print the studies with their labels and states, and what all of them together have spent."""
     config = read_consortium(config_file)
     folder = ConsortiumFolder(config.consortium.folder)
-    named = sorted(file.parent.name for file in folder.studies.glob(f"*/{STUDY_FILE}"))
     studies = []
-    for study in (None, *named):
+    for study in (None, *folder.named()):
         record = RunFolder(ConsortiumFolder(folder.path, study).run).read()
         labels = None if record is None or record.labels is None else record.labels.answered
         state = "not started" if record is None else record.state

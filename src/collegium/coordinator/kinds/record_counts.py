@@ -88,6 +88,13 @@ class RecordCounting(ABC):
             noted["why_not"] = str(error)
         self._note(noted)
 
+    def due(self, releases: Releases) -> bool:
+        """Whether the parties are still to be asked; once `pay` said whether the budget takes it."""
+        noted = self.noted
+        if self._settings is None or noted is None or not noted.paid or noted.asked:
+            return False
+        return not releases.asking.journal.any_released(self._kept_as(self.mechanism(*self._parts_and_cells())))
+
     def mechanism(self, parts: int, cells: int) -> Mechanism:
         """Counts in which a record adds to ``parts`` of ``cells``, with the noise that was paid."""
         assert self._settings is not None  # the configuration asks for them

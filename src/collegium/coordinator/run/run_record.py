@@ -29,6 +29,12 @@ RUN_FORMAT: Final = 7
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
 
+SAME_AGAIN = (
+    "another study asked the same sums before: labels and student are those of that study, nobody was asked, and "
+    "nothing was paid"
+)
+"""What run.json, the report and the last line say of a study that is no new one."""
+
 _FIXED = ("task", "pool", "teachers", "mechanism", "neighbours", "seed")
 _FIXED_IN_BUDGET = ("unit", "bound")
 _PACKAGES = ("collegium", "numpy", "opendp", "torch", "scikit-learn")
@@ -247,6 +253,14 @@ class RunRecord(Record):
     def student_accuracy(self) -> float | None:
         """Fraction of the holdout that the student predicts right; None where it is not known."""
         return self.student.quality.accuracy if self.student is not None and self.student.quality is not None else None
+
+    @property
+    def taught(self) -> int:
+        """How many institutions' answers the labels follow from, also where an earlier study asked for them."""
+        answered = sum(party.rounds_answered > 0 for party in self.parties.values())
+        if answered or self.groups is None:
+            return answered or len(self.parties)
+        return sum(len(one) for number, one in enumerate(self.groups.members) if number != self.groups.left_out)
 
     @property
     def record_is(self) -> str:

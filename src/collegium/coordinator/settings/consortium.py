@@ -127,7 +127,8 @@ def _of_study(path: Path, config: ConsortiumConfig, study: str) -> ConsortiumCon
 def all_tasks(config: ConsortiumConfig) -> tuple[Task, ...]:
     """What the consortium means to learn, over all of its studies."""
     found = [config.task]
-    for file in sorted(config.place.studies.glob(f"*/{STUDY_FILE}")):
+    for study in config.place.named():
+        file = config.place.studies / study / STUDY_FILE
         values, text = read_toml(file)
         if "task" in values:
             found.append(validate_config(values["task"], Task, f"{file}: task", text))
@@ -165,3 +166,7 @@ class ConsortiumFolder:
         """Who is connected and what goes on, as the serving process last wrote it."""
         self.lock = path / ".serving.lock"
         """Held by the process that serves."""
+
+    def named(self) -> list[str]:
+        """The studies beside the consortium's own, sorted."""
+        return sorted(file.parent.name for file in self.studies.glob(f"*/{STUDY_FILE}"))
