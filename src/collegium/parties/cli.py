@@ -30,6 +30,7 @@ from collegium.parties.config import (
 from collegium.parties.enrol_cli import accept_key, enrol
 from collegium.parties.enrolment import enrolled_tasks
 from collegium.parties.kinds.evaluation import kept_evaluation
+from collegium.parties.opening import records_changed
 from collegium.protocol.identities import Credentials
 from collegium.settings import read_toml, validate_config
 from collegium.whole_files import make_private, remove_stale_temp_files
@@ -137,6 +138,7 @@ def check(
     settings = False
     for task in tasks:
         found = check_records(source, task, root)
+        found.changed = None if config_file is None or found.refused else records_changed(config, [task])
         typer.echo("\n".join(found.lines()))
         settings = settings or bool(found.settings)
         if found.refused:
@@ -206,6 +208,7 @@ def show(
         "student_right_here": None if "own" not in evaluated else round(evaluated["own"], 4),
         "student_right_overall": None if not evaluated.get("consortium") else round(evaluated["consortium"], 4),
         "warning": evaluated.get("warning"),
+        "records_changed": records_changed(config, enrolled_tasks(config_file.parent)),
     }
     if as_json:
         typer.echo(json.dumps(facts))

@@ -1,6 +1,7 @@
 """A party from its own files: its records, its policy and answer book, and with whom it is summed."""
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,11 +9,12 @@ from collegium.data.loading.sources import data_root
 from collegium.data.task import Task
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.logs import event
-from collegium.parties.answer_book import AnswerBook
+from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.config import PartyConfig, known_roster, membership_of, policy_of, require_limits
 from collegium.parties.enrolment import enrolled_tasks
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.records_known import RecordsKnown, changed_since
 from collegium.parties.session import Answers
 from collegium.protocol.identities import Credentials
 
@@ -69,9 +71,12 @@ class Opening:
         config, name = self._config, self._credentials.name
         logger.info("loading the records of %s", name)
         records = records_of(config, task)
+        now = RecordsKnown.of(records, task)
 
         def opened(policy: PolicyConfig) -> Party:
             account = self._book(policy)
+            if (changed := account.answers_with(now)) is not None:
+                logger.warning("%s", changed, extra=event("records-changed"))
             return Party(
                 name,
                 records,
@@ -120,3 +125,16 @@ def records_of(config: PartyConfig, task: Task) -> "Examples":
         if lacks_columns(config.data, task, root):
             raise ColumnMissing(str(error)) from error
         raise DataError(str(error)) from error  # never ColumnMissing, which would be told: rows may have a part in it
+
+
+def records_changed(config: PartyConfig, tasks: Iterable[Task]) -> str | None:
+    """That the records changed since they answered for one of the tasks, or cannot be read; None where they did not."""
+    book = config.folder / FILE
+    for task in tasks if book.exists() else ():
+        try:
+            changed = changed_since(book, RecordsKnown.of(records_of(config, task), task))
+        except DataError as error:
+            return f"the records cannot be read now: {error}"
+        if changed is not None:
+            return changed
+    return None
