@@ -48,9 +48,10 @@ from collegium.errors import (
     QuorumNotReached,
 )
 from collegium.logs import event
-from collegium.models.students import read_student
+from collegium.models.students import mark_rehearsed, read_student
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.protocol.rehearsals import is_rehearsal
 from collegium_accounting.mechanisms import IntArray
 
 logger = logging.getLogger("collegium.coordinator")
@@ -398,6 +399,8 @@ class OpenRun:
             held = self._sums.held if self._sums is not None else []
             student = self._trainer.fit(self._label_set, sums=held[-1] if held else None)
         student.save(self._folder.student)
+        if is_rehearsal(self._config.name):
+            mark_rehearsed(self._folder.student)
         published = read_student(self._folder.student, device=self._setup.compute.device)
         holdout, quality = self._public.holdout, None
         if holdout is not None:

@@ -22,6 +22,7 @@ from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.privacy.analysis.pool_fit import PoolFit
+from collegium.protocol.rehearsals import is_rehearsal
 from collegium_accounting.mechanisms import ABSTAIN, IntArray
 
 RUN_FORMAT: Final = 7
@@ -34,6 +35,8 @@ SAME_AGAIN = (
     "nothing was paid"
 )
 """What run.json, the report and the last line say of a study that is no new one."""
+
+REHEARSAL = "A rehearsal: this student has learned from invented records, and its predictions mean nothing."
 
 _FIXED = ("task", "pool", "teachers", "mechanism", "neighbours", "seed")
 _FIXED_IN_BUDGET = ("unit", "bound")
@@ -364,7 +367,7 @@ def begun(
         asked=config.model_dump(mode="json"),
         versions=_versions(),
         private=private_noise,
-        cautions=[] if private_noise else [NOT_PRIVATE],
+        cautions=[*([] if private_noise else [NOT_PRIVATE]), *([REHEARSAL] if is_rehearsal(config.name) else [])],
         pool=PoolRecord(sha256=pool.sha256, inputs=pool.shape[0]),
         sum_mode=sum_mode,
     )
