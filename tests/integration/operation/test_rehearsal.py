@@ -15,7 +15,7 @@ from support.members import code_for, fingerprint_of
 from support.ports import free_ports
 from support.sessions import fake_coordinator
 from support.sums_scene import COLUMNS, POOL, TASK
-from support.typist import typed
+from support.typist import typed, typing
 from support.waiting import PATIENCE_S, comes_true
 
 from collegium.coordinator.service.coordinator_service import CoordinatorService
@@ -150,23 +150,28 @@ def held(folder: Path) -> dict[Path, bytes]:
 
 
 def test_a_rehearsal_is_the_whole_run_and_changes_no_book(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its commands: each party in a thread, as its records and its own folder of state do not matter to it."""
     scene.enrol(*NAMES)
     before = {name: held(scene.folder / name) for name in ("consortium", *NAMES)}
-    for name in NAMES:
-        scene.attend(name, scene.opening(name), rehearses=True)
-    done = scene.rehearse()
-    assert done.ready, done.lines()
-    text = "\n".join(done.lines())
-    assert all(f"party        {name}: ready" in text for name in NAMES)
-    assert min(one.sent for one in done.traffic.values()) > POOL.nbytes // 2
-    assert {"hold_pool", "votes", "student"} <= done.seconds.keys()
-    assert done.student is not None and is_rehearsed(Path(done.student))
+    with typing(capsys) as typist:
+        parties = [
+            typist.begin(name, f"collegium party rehearse {scene.folder / name}/party.toml --records 40")
+            for name in NAMES
+        ]
+        done = json.loads(typist.type(f"collegium consortium rehearse {scene.path} --wait 0 --json"))
+        for one in parties:
+            one.join(PATIENCE_S)
+        assert typist.ended == dict.fromkeys(NAMES, 0)
+    assert done["ready"] and done["parties"] == dict.fromkeys(NAMES), done
+    assert min(one["sent"] for one in done["traffic"].values()) > POOL.nbytes // 2
+    assert {"hold_pool", "votes", "student"} <= done["seconds"].keys()
+    assert is_rehearsed(Path(done["student"]))
     assert {name: held(scene.folder / name) for name in before} == before, "no ledger, no book, no roster changed"
     run = scene.served / "rehearsal" / "run"
     for file in (run / "report.html", run / "MODEL_CARD.md"):
         assert "learned from invented records" in file.read_text(), file
     (scene.folder / "new.csv").write_text("c0,c1,c2\n0.1,0.2,0.3\n")
-    status, _, err = typed(capsys, "student", "predict", done.student, scene.folder / "new.csv")
+    status, _, err = typed(capsys, "student", "predict", done["student"], scene.folder / "new.csv")
     assert status == 0 and "invented records" in err
     assert "is a rehearsal on invented records" in typed(capsys, "statement", run)[2]
     assert json.loads((run / "run.json").read_text())["name"] == rehearsal_of("trial")
@@ -178,10 +183,21 @@ def test_who_is_not_ready_is_named_with_what_failed(scene: Scene) -> None:
     policy.write_text(policy.read_text().replace("minimum_noise_sums = ", "minimum_noise_sums = 9"))
     scene.attend("ash", scene.opening("ash"), rehearses=True)
     scene.attend("birch", scene.opening("birch", rehearses=False), rehearses=False)
-    done = scene.rehearse(patience_s=3.0)
-    assert not done.ready and done.failed is not None and "no more came within 3 s" in done.failed
+    done: Rehearsed = scene.rehearse(patience_s=0.5)
+
+    def both_came() -> bool:
+        nonlocal done
+        wrong = [done.parties[name] or "" for name in ("ash", "birch")]
+        if any("did not connect" in one for one in wrong):
+            done = scene.rehearse(patience_s=2 * PATIENCE_S / 100)
+            return False
+        return True
+
+    assert comes_true(both_came)
+    assert not done.ready and done.failed is not None and "no more came within" in done.failed
     assert done.parties["birch"] == "it serves its records; it must run party rehearse"
     assert done.parties["cedar"] == "it has not enrolled" and done.parties["ash"] is None
+    assert "rehearsal    NOT READY" in "\n".join(done.lines())
 
 
 def test_a_policy_that_refuses_shows_in_the_rehearsal(scene: Scene) -> None:
