@@ -3,140 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from support.members import code_for, fingerprint_of
-from support.ports import free_ports
 from support.sessions import fake_coordinator
-from support.sums_scene import COLUMNS, POOL, TASK
+from support.sums_scene import POOL
+from support.table_consortium import NAMES, TableConsortium
 from support.typist import typed, typing
 from support.waiting import PATIENCE_S, comes_true
 
-from collegium.coordinator.service.coordinator_service import CoordinatorService
-from collegium.coordinator.service.rehearsal import Rehearsed, rehearse
-from collegium.coordinator.settings.consortium import ConsortiumConfig, read_consortium
-from collegium.coordinator.settings.run_config import load_public
+from collegium.coordinator.service.rehearsal import Rehearsed
 from collegium.errors import OtherPurpose
 from collegium.limits import PROTOCOL_VERSION
 from collegium.models.students import is_rehearsed
-from collegium.parties.config import PartyConfig
-from collegium.parties.enrolment import enrol
-from collegium.parties.opening import Opening
-from collegium.parties.rehearsal import RehearsalOpening, without_records
-from collegium.parties.session import PartySession
+from collegium.parties.rehearsal import RehearsalOpening
 from collegium.privacy.ledger.witness import Witness, followed, listed
 from collegium.protocol.identities import Credentials
 from collegium.protocol.rehearsals import rehearsal_of
 from collegium.protocol.v1 import collegium_pb2 as pb
 
-NAMES = ("ash", "birch", "cedar")
-
-CONFIG = """\
-name = "trial"
-budget = {{ epsilon = 3.0 }}
-pool = {{ source = "pool.npz" }}
-evaluation = {{ share = 0.2 }}
-
-[consortium]
-address = "localhost:{}"
-enrolment = "localhost:{}"
-parties = ["ash", "birch", "cedar"]
-folder = "consortium"
-
-[task]
-classes = ["a", "b", "c"]
-
-[task.inputs]
-kind = "table"
-columns = [{}]
-"""
-
-
-class Scene:
-    """A consortium whose institutions are enrolled; their records are named pipes, which whoever opens hangs at."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder, self.path = folder, folder / "consortium.toml"
-        columns = ", ".join(f'{{ kind = "number", name = "c{n}", low = 0, high = 1 }}' for n in range(COLUMNS))
-        self.path.write_text(CONFIG.format(*free_ports(2), columns))
-        np.savez(folder / "pool.npz", x=POOL[:, ::2])
-        assert typed(capsys, "provision", self.path)[0] == 0
-        self.config: ConsortiumConfig = read_consortium(self.path)
-        assert self.config.task == TASK
-        self.public = load_public(self.config.run, folder)
-        self.sessions: list[PartySession] = []
-        self.threads: list[threading.Thread] = []
-
-    @property
-    def served(self) -> Path:
-        return self.folder / "consortium"
-
-    def enrol(self, *names: str) -> None:
-        with self.service().listening():
-            for name in names:
-                code, fingerprint = code_for(self.served, name), fingerprint_of(self.served)
-                os.mkfifo(self.folder / f"{name}.csv")
-                enrol(
-                    self.config.consortium.enrolment,
-                    name,
-                    code,
-                    fingerprint,
-                    self.folder / name,
-                    parties=NAMES,
-                    data=str(self.folder / f"{name}.csv"),
-                    label="class",
-                    one_row_each=True,
-                )
-
-    def service(self, **options: Any) -> CoordinatorService:
-        return CoordinatorService(self.config, self.public, wait_s=0.0, **options)
-
-    def opening(self, name: str, *, rehearses: bool = True) -> Opening:
-        file = self.folder / name / "party.toml"
-        config, credentials = PartyConfig.read(file), self.credentials(name)
-        if not rehearses:
-            return Opening(file, config, credentials)
-        apart = self.folder / f"{name}-apart-{len(self.sessions)}"
-        apart.mkdir()
-        return RehearsalOpening(file, without_records(config, apart), credentials, 40)
-
-    def credentials(self, name: str) -> Credentials:
-        return Credentials.load(PartyConfig.read(self.folder / name / "party.toml").credentials, "party")
-
-    def attend(self, name: str, opening: Any, *, rehearses: bool, address: str | None = None) -> PartySession:
-        address = address or self.config.consortium.address
-        known = opening.known if isinstance(opening, Opening) else None
-        session = PartySession(
-            opening,
-            lambda: self.credentials(name),
-            address,
-            on_roster=lambda roster: None if known is None else known.announced(roster),
-            rehearses=rehearses,
-        )
-        thread = threading.Thread(target=session.run, daemon=True)
-        thread.start()
-        self.sessions.append(session)
-        self.threads.append(thread)
-        return session
-
-    def rehearse(self, patience_s: float = PATIENCE_S) -> Rehearsed:
-        return rehearse(self.config, self.public, wait_s=0.0, patience_s=patience_s)
-
-    def close(self) -> None:
-        for session, thread in zip(self.sessions, self.threads, strict=True):
-            session.stop()
-            thread.join(PATIENCE_S)
-
 
 @pytest.fixture
-def scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Scene]:
-    scene = Scene(tmp_path, capsys)
+def scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[TableConsortium]:
+    scene = TableConsortium(tmp_path, capsys, hidden=True)
     try:
         yield scene
     finally:
@@ -149,7 +39,9 @@ def held(folder: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in files if "rehearsal" not in file.parts}
 
 
-def test_a_rehearsal_is_the_whole_run_and_changes_no_book(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rehearsal_is_the_whole_run_and_changes_no_book(
+    scene: TableConsortium, capsys: pytest.CaptureFixture[str]
+) -> None:
     """By its commands: each party in a thread, as its records and its own folder of state do not matter to it."""
     scene.enrol(*NAMES)
     before = {name: held(scene.folder / name) for name in ("consortium", *NAMES)}
@@ -177,7 +69,7 @@ def test_a_rehearsal_is_the_whole_run_and_changes_no_book(scene: Scene, capsys: 
     assert json.loads((run / "run.json").read_text())["name"] == rehearsal_of("trial")
 
 
-def test_who_is_not_ready_is_named_with_what_failed(scene: Scene) -> None:
+def test_who_is_not_ready_is_named_with_what_failed(scene: TableConsortium) -> None:
     scene.enrol("ash", "birch")
     policy = scene.folder / "ash" / "policy.toml"
     policy.write_text(policy.read_text().replace("minimum_noise_sums = ", "minimum_noise_sums = 9"))
@@ -200,7 +92,7 @@ def test_who_is_not_ready_is_named_with_what_failed(scene: Scene) -> None:
     assert "rehearsal    NOT READY" in "\n".join(done.lines())
 
 
-def test_a_policy_that_refuses_shows_in_the_rehearsal(scene: Scene) -> None:
+def test_a_policy_that_refuses_shows_in_the_rehearsal(scene: TableConsortium) -> None:
     scene.enrol(*NAMES)
     for name in NAMES:
         policy = scene.folder / name / "policy.toml"
@@ -211,7 +103,7 @@ def test_a_policy_that_refuses_shows_in_the_rehearsal(scene: Scene) -> None:
 
 
 def test_a_party_that_serves_its_records_answers_nothing_in_a_rehearsal(
-    scene: Scene, caplog: pytest.LogCaptureFixture
+    scene: TableConsortium, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The operator says "rehearsal": the party is not even opened, so that it can neither read a record nor answer."""
     scene.enrol("ash")
@@ -227,7 +119,7 @@ def test_a_party_that_serves_its_records_answers_nothing_in_a_rehearsal(
     assert opened == []
 
 
-def test_a_party_that_rehearses_is_never_in_a_study(scene: Scene) -> None:
+def test_a_party_that_rehearses_is_never_in_a_study(scene: TableConsortium) -> None:
     scene.enrol(*NAMES)
     refused: list[str] = []
     service = scene.service(on_event=lambda event: refused.append(event.detail) if event.kind == "refused" else None)
@@ -237,7 +129,7 @@ def test_a_party_that_rehearses_is_never_in_a_study(scene: Scene) -> None:
         assert service._sessions.parties.names() == []
 
 
-def test_nothing_that_is_signed_in_a_rehearsal_is_of_use_in_a_study(scene: Scene) -> None:
+def test_nothing_that_is_signed_in_a_rehearsal_is_of_use_in_a_study(scene: TableConsortium) -> None:
     scene.enrol("ash")
     opening = scene.opening("ash")
     assert isinstance(opening, RehearsalOpening) and opening._membership is not None
@@ -248,6 +140,6 @@ def test_nothing_that_is_signed_in_a_rehearsal_is_of_use_in_a_study(scene: Scene
     assert Witness(key, head, scene.credentials("ash").signing_key.sign(followed(head, agreed)), agreed).holds
 
 
-def test_no_consortium_is_called_as_a_rehearsal(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_consortium_is_called_as_a_rehearsal(scene: TableConsortium, capsys: pytest.CaptureFixture[str]) -> None:
     scene.path.write_text(scene.path.read_text().replace('"trial"', '"trial-rehearsal"'))
     assert "is that of a rehearsal" in typed(capsys, "provision", scene.path, "--check")[2]

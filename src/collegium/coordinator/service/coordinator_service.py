@@ -92,6 +92,10 @@ class CoordinatorService:
         """Tell the parties that nothing more comes."""
         self._sessions.parties.farewell(reason)
 
+    def rest(self) -> None:
+        """Stay up after a study: parties may enrol, and those that stay wait on their connections."""
+        self._sessions.parties.welcome_again()
+
     def _complete(self) -> RunRecord:
         """Run to the end, whoever joins or leaves meanwhile."""
         failed, rounds_before = 0, -1

@@ -117,6 +117,10 @@ class PartyServicer:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), timeout_s)
 
+    async def welcome_again(self) -> None:
+        """Hold whoever comes from now on, after a farewell."""
+        self._farewell = None
+
     # -- one stream ------------------------------------------------------------------------------
 
     async def _attend(self, _: Any, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:

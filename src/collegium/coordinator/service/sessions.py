@@ -209,6 +209,10 @@ class GrpcParties:
         """Tell every party, those that come back later too, that the run is over."""
         self._thread.run(self._servicer.farewell(reason, timeout_s))
 
+    def welcome_again(self) -> None:
+        """Hold whoever comes from now on, after a farewell: parties that stay wait on their connections."""
+        self._thread.run(self._servicer.welcome_again())
+
     def close(self) -> None:
         """Stop listening and cut every session; parties come back later unless they were told farewell."""
         self._thread.close(self._stop_server)

@@ -41,6 +41,8 @@ class ConsortiumSettings(Frozen):
     certificate_days: int = Field(default=365, ge=1, le=3650)
     status: str | None = None
     """``host:port`` where the live page is shown, such as 127.0.0.1:8080; none by default."""
+    status_hosts: tuple[str, ...] = ()
+    """Further names under which the live page may be asked for, such as that of a Kubernetes service."""
     device: str = "auto"
     threads: int = Field(default=1, ge=1)
 
@@ -175,10 +177,18 @@ class ConsortiumFolder:
         self.certificates = path / "certificates.pem"
         """What an authority that is kept apart has to sign, and what it signed."""
         self.run = self.studies / study if study is not None and not rehearsal else kept / "run"
+        self.begin = self.run / "begin"
+        """Where there is such a file, a coordinator that stays up begins this study, or goes on with it."""
         self.status = kept / "status.json"
         """Who is connected and what goes on, as the serving process last wrote it."""
         self.lock = path / ".serving.lock"
         """Held by the process that serves."""
+
+    def begun(self) -> list[str]:
+        """The named studies that a coordinator that stays up is to serve, in the order in which they were begun."""
+        places = [ConsortiumFolder(self.path, study) for study in self.named()]
+        due = [(place.begin.stat().st_mtime_ns, str(place.study)) for place in places if place.begin.exists()]
+        return [study for _, study in sorted(due)]
 
     def named(self) -> list[str]:
         """The studies beside the consortium's own, sorted."""
