@@ -86,6 +86,7 @@ class Unreachable(CollegiumError):
 class OtherPurpose(Unreachable):
     """One side rehearses with invented records and the other does not: they have nothing to say to each other."""
 
+    code = "other-purpose"
     study: ClassVar[str] = "the coordinator rehearses now, with invented records: this party waits for the study itself"
     rehearsal: ClassVar[str] = "the coordinator serves a study now: this party waits for a rehearsal"
 

@@ -7,6 +7,7 @@ Every method but `PartyServicer.__init__` runs on the server's asyncio loop. Oth
 import asyncio
 import contextlib
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,7 @@ class Traffic:
     received: int = 0
 
 
+# More than 15 methods: the sessions of all parties, which every message and every roster changes.
 class PartyServicer:
     """The parties that are connected, and the requests that each has still to answer.
 
@@ -64,7 +66,7 @@ class PartyServicer:
         self, roster: Roster, task: Task, on_event: OnEvent, session_limits: SessionLimits, *, rehearsal: bool = False
     ) -> None:
         self._rehearsal = rehearsal
-        self.traffic: dict[str, Traffic] = {}
+        self.traffic = defaultdict[str, Traffic](Traffic)
         self.present: set[str] = set()
         self.changed = threading.Condition()
         self._roster, self._limits, self._tell = roster, session_limits, telling(on_event)
@@ -194,7 +196,7 @@ class PartyServicer:
                 await context.write(pb.FromCoordinator(roster=item).SerializeToString())
             elif (request := self.requests.find(item)) is not None:
                 session.replies_left += 1
-                self._traffic_of(session).sent += len(request.posted.data)
+                self.traffic[session.subject.name].sent += len(request.posted.data)
                 await context.write(request.posted.data)
         session.told_farewell = True
         farewell = pb.Farewell(reason=self._farewell or "the run is over")
@@ -203,7 +205,7 @@ class PartyServicer:
     async def _receive_all(self, session: Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         while (data := await context.read()) is not EOF and not session.over:
             message = _parse(data)
-            self._traffic_of(session).received += len(data)
+            self.traffic[session.subject.name].received += len(data)
             if message.WhichOneof("body") == "leaving":
                 raise CannotServe(CannotServe.reasons.get(message.leaving.code, CannotServe.reasons["records"]))
             if message.WhichOneof("body") != "reply":
@@ -212,9 +214,6 @@ class PartyServicer:
             if session.replies_left < 0:
                 raise ProtocolViolation("more answers than questions")
             self._take_reply(session, message.reply)
-
-    def _traffic_of(self, session: Session) -> "Traffic":
-        return self.traffic.setdefault(session.subject.name, Traffic())
 
     def _take_reply(self, session: Session, message: pb.Reply) -> None:
         request = self.requests.find((session.subject.name, message.request_id))

@@ -49,6 +49,7 @@ _MEANING = {
     "protocol": "broke the protocol",
     "identity": "certificate or name not accepted",
     "version": "another version of the software",
+    "other-purpose": "it rehearses, or is asked to a rehearsal",
     "internal": "an error of its own software",
     "storage": "its own disk",
     "other": "something else",
