@@ -42,6 +42,7 @@ MOUNTS: dict[str, Mount] = {
     "init": Mount("collegium.coordinator.cli.init_cli", "Write a first consortium.toml from a public file."),
     "provision": Mount("collegium.coordinator.cli.provision_cli", "Make a consortium's keys, roster and join codes."),
     "authority": Mount("collegium.coordinator.cli.authority_cli", "An authority whose key is kept apart."),
+    "consortium": Mount("collegium.coordinator.cli.consortium_cli", "Rehearse a consortium on invented records."),
     "study": Mount("collegium.coordinator.cli.study_cli", "Several studies of one consortium."),
     "coordinator": Mount("collegium.coordinator.cli.coordinator_cli", "The commands of an operator."),
     "party": Mount("collegium.parties.cli", "The commands of an institution."),

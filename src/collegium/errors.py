@@ -83,6 +83,14 @@ class Unreachable(CollegiumError):
     exit_status = 5
 
 
+class OtherPurpose(Unreachable):
+    """One side rehearses with invented records and the other does not: they have nothing to say to each other."""
+
+    code = "other-purpose"
+    study: ClassVar[str] = "the coordinator rehearses now, with invented records: this party waits for the study itself"
+    rehearsal: ClassVar[str] = "the coordinator serves a study now: this party waits for a rehearsal"
+
+
 class QuorumNotReached(CollegiumError):
     """Too few parties answered before the deadline; ``outcomes`` says by name how each fared, where that is known."""
 

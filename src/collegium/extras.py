@@ -14,6 +14,7 @@ EXTRA_OF = {
     "flwr": "simulation",
     "matplotlib": "report",
     "onnx": "export",
+    "openpyxl": "excel",
     "onnxruntime": "export",
     "prometheus_client": "serve",
     "psycopg": "sql",

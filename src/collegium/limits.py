@@ -37,3 +37,5 @@ MAX_LEDGER_TERMS_BYTES = 2**20
 MAX_JSON_BYTES = 256 * 1024
 MAX_ROSTER_BYTES = 16 * 1024 * 1024
 MAX_TEXT_CHARS = 1_000
+REHEARSED_RECORDS = 300
+"""What a party invents for a rehearsal unless somebody says how many."""

@@ -23,6 +23,9 @@ NEVER = {"certificate_days_left": None, "rounds_asked": 0, "rounds_answered": 0}
 
 SNAPSHOT: dict[str, Any] = {
     "consortium": "clinics",
+    "study": "second",
+    "asks": {"sums": 0, "teachers": True, "counts": []},
+    "share_done": 0.6,
     "at": "2026-03-03T14:05:10Z",
     "started": "2026-03-01T06:00:00Z",
     "served": True,

@@ -52,7 +52,14 @@ class RunFacts:
 
 
 class Sums(Protocol):
-    """Sums over all records, of which labels and student follow from the last."""
+    """Sums over all records, of which labels and student follow from the last.
+
+    Attributes
+    ----------
+    first_name : how the first of them is called in the ledger's charge.
+    """
+
+    first_name: str
 
     @property
     def held(self) -> list[NoisySums]:

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from collegium.errors import StorageError
 from collegium.extras import load_plugin, optional_import
@@ -18,6 +19,7 @@ from collegium.models.devices import resolve_device
 from collegium.models.forests import FOREST_FORMAT
 from collegium.models.kernel_student import KERNEL_FORMAT
 from collegium.models.student import Student as Student
+from collegium.whole_files import write_whole
 
 ENTRY_POINT_GROUP = "collegium.students"
 """Where another installed package names its methods."""
@@ -28,6 +30,29 @@ STUDENT_METHOD = "collegium-student-method"
 
 READERS: dict[str, Callable[..., Student]] = {}
 """How to read a student, by the method that its file names: ``read(path, device=…)``."""
+
+
+REHEARSED = "collegium-rehearsal"
+"""The key in the metadata of a student that learned from invented records."""
+
+
+def mark_rehearsed(path: Path) -> None:
+    """Have a student's file say that it came of a rehearsal; StorageError if that fails."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            held, arrays = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError) as error:
+        raise StorageError(f"{path.name} cannot be read as a student: {error}") from error
+    write_whole(path, save(arrays, {**held, REHEARSED: "invented records"}))
+
+
+def is_rehearsed(path: Path) -> bool:
+    """Whether a student's file says that it came of a rehearsal; False for one that cannot be read."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return REHEARSED in (file.metadata() or {})
+    except (OSError, SafetensorError, ValueError):
+        return False
 
 
 def read_student(path: str | Path, *, device: str = "auto") -> Student:

@@ -7,7 +7,7 @@ it is on the disk before an answer leaves, or nothing of it is.
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,11 +17,13 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
+from collegium.clock import utc_now
 from collegium.errors import BudgetExceeded, CostRefused, FewPartiesRefused, LedgerCorrupt, StorageError
 from collegium.parties import answered
 from collegium.parties.answered import Answered
 from collegium.parties.answers import Answer
 from collegium.parties.policy import FEW_PARTIES, PolicyConfig
+from collegium.parties.records_known import TABLE, RecordsKnown, last_answered
 from collegium.privacy.ledger.chain import Head
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
@@ -39,6 +41,7 @@ Voters = Literal["records", "party"]
 
 _TABLES = (
     *answered.TABLES,
+    TABLE,
     "CREATE TABLE IF NOT EXISTS sums (run TEXT NOT NULL, round TEXT NOT NULL, asked BLOB NOT NULL, question BLOB, "
     "queries INTEGER NOT NULL, vector BLOB, noise BLOB, setup BLOB UNIQUE, terms TEXT, left_before BLOB, state BLOB, "
     "began TEXT NOT NULL, PRIMARY KEY (run, round)) STRICT",
@@ -75,6 +78,7 @@ class AnswerBook:
 
     def __init__(self, folder: Path | None, name: str, policy: PolicyConfig, signer: Ed25519PrivateKey | None) -> None:
         self._policy, self._lock = policy, threading.RLock()
+        self._records_now: RecordsKnown | None = None
         self.path = Path(":memory:") if folder is None else folder / FILE
         if folder is None:
             self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -172,9 +176,22 @@ class AnswerBook:
         with self.changing():
             fresh = self._answered.new(asked, left_before)
             self._answered.take(asked, counts, fresh)
+            self._note_records(fresh)
             if asked.question.terms.sum_mode == SumMode.CLEAR:
                 self._answered.agree(asked)  # nothing is signed for it later
             self._pay(asked, len(fresh))
+
+    def answers_with(self, now: RecordsKnown) -> str | None:
+        """Note these records with every answer that leaves from now on; see `LastAnswered.compared` of those before."""
+        with self._using() as database:
+            self._records_now, before = now, last_answered(database, now.task)
+        return None if before is None else before.compared(now)
+
+    def _note_records(self, fresh: Sequence[int]) -> None:
+        """Note with which records an answer leaves; one that is sent again as it was tells nothing of those of now."""
+        if (now := self._records_now) is not None and fresh:
+            row = (now.task, now.digest, now.records, utc_now().date().isoformat())
+            self._database.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", row)
 
     def sign(self, asked: Answer, signed: bytes) -> None:
         """Bind an exact answer that left to the list that it is opened with; raises QueriesRefused for another one."""

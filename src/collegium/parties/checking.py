@@ -15,6 +15,7 @@ import pandas as pd
 
 from collegium.data import Examples
 from collegium.data.encoding import MISSING, text_of
+from collegium.data.loading import excel
 from collegium.data.loading.files import find, found_settings
 from collegium.data.loading.loading import load, read_records, respelt
 from collegium.data.loading.respelling import respelt_numbers
@@ -45,6 +46,7 @@ class RecordsCheck:
     settings : what to write below ``[data]``, by key.
     refused : why `collegium party serve` would refuse these records; None where it takes them.
     even_then : why it would refuse them with ``settings`` too; empty where it would take them.
+    changed : that they are others than those that answered last.
     """
 
     records: int = 0
@@ -53,12 +55,13 @@ class RecordsCheck:
     settings: dict[str, object] = field(default_factory=dict)
     refused: str | None = None
     even_then: str = ""
+    changed: str | None = None
 
     def lines(self) -> list[str]:
         """The findings as lines for people."""
         lines = [f"records      {self.records}"]
         lines += [f"class        {name}: {count}" for name, count in self.per_class.items()]
-        lines += [f"look at      {note}" for note in self.notes]
+        lines += [f"look at      {note}" for note in (*self.notes, *filter(None, [self.changed]))]
         if self.settings:
             settings = [f"    {key} = {toml_value(value)}" for key, value in self.settings.items()]
             would = (
@@ -88,13 +91,15 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
     """
     examples = _loaded(source, task, root)
     found, given = RecordsCheck(refused=examples if isinstance(examples, str) else None), source
+    _check_sheets(found, source, task, root)
+    source = source.model_copy(update=found.settings)
     try:
         records = read_records(source, task, root)
     except DataError:
         if source.is_database:  # no encoding or separator of a file could help
             raise
-        found.settings, _ = found_settings(find(source.source, root), source)
-        source = source.model_copy(update=found.settings)
+        how, _ = found_settings(find(source.source, root), source)
+        found.settings, source = {**found.settings, **how}, source.model_copy(update=how)
         records = read_records(source, task, root)
     found.records = len(records)
     if not task.multilabel:
@@ -106,6 +111,21 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
     then = _loaded(given.model_copy(update=found.settings), task, root) if found.settings else None
     found.even_then = then if isinstance(then, str) else ""
     return found
+
+
+def _check_sheets(found: RecordsCheck, source: DataSource, task: Task, root: Path | None) -> None:
+    """Say which sheet of several was read, and which one has the columns that it lacks."""
+    if source.is_named or source.is_database or not source.source.lower().endswith(excel.ENDING):
+        return
+    path = find(source.source, root)
+    names = excel.sheets_of(path)
+    if len(names) == 1 or source.sheet is not None:
+        return
+    found.notes.append(f"the sheet {names[0]!r} is read; the workbook also has {', '.join(map(repr, names[1:]))}")
+    wanted = {column.name for column in task.inputs.columns} if isinstance(task.inputs, TableInputs) else set()
+    fitting = [one for one in names if wanted and wanted <= set(excel.names_in(path, one))]
+    if fitting and names[0] not in fitting:
+        found.settings["sheet"] = fitting[0]
 
 
 def _loaded(source: DataSource, task: Task, root: Path | None) -> Examples | str:

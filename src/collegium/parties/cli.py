@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +18,7 @@ from collegium.data.loading.sources import data_root
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError
 from collegium.interrupts import stoppable
-from collegium.limits import PROTOCOL_VERSION
+from collegium.limits import PROTOCOL_VERSION, REHEARSED_RECORDS
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.config import (
@@ -36,7 +37,7 @@ from collegium.whole_files import make_private, remove_stale_temp_files
 from collegium_accounting.terminal import epsilon_text
 
 if TYPE_CHECKING:
-    pass
+    from collegium.parties.opening import Opening
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an institution.")
 app.command()(enrol)
@@ -61,19 +62,53 @@ def serve(
     Example: collegium party serve clinic-1/party.toml
     """
     configure_logging(log_format)
-    log = logging.getLogger("collegium.party")
     config = PartyConfig.read(config_file)
     config.data.require_decision()
     make_private(config.folder)
-    credentials = Credentials.load(config.credentials, "party")
     for place in {config.folder, (config.roster or config.folder).parent}:
         remove_stale_temp_files(place)
 
     from collegium.parties.opening import Opening
+
+    credentials = Credentials.load(config.credentials, "party")
+    _attend(config, Opening(config_file, config, credentials), stays=stay, until_stdin_closes=until_stdin_closes)
+
+
+@app.command()
+def rehearse(
+    config_file: ConfigFile,
+    records: Annotated[int, typer.Option(min=1, help="How many records are invented.")] = REHEARSED_RECORDS,
+    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
+) -> None:
+    """Take part in a rehearsal with invented records of the public schema: the institution's own are never opened.
+
+    It waits for `collegium consortium rehearse` at the coordinator, and answers nothing else. The policy holds, on
+    books that are thrown away at the end; the account of what was answered stays as it is.
+
+    Example: collegium party rehearse clinic-1/party.toml
+    """
+    from collegium.parties.rehearsal import RehearsalOpening, without_records
+
+    configure_logging(log_format)
+    config = PartyConfig.read(config_file)
+    credentials = Credentials.load(config.credentials, "party")
+    with TemporaryDirectory(prefix="collegium-rehearsal-") as folder:
+        apart = without_records(config, Path(folder))
+        _attend(apart, RehearsalOpening(config_file, apart, credentials, records), rehearses=True)
+
+
+def _attend(
+    config: PartyConfig,
+    opening: "Opening",
+    *,
+    stays: bool = False,
+    rehearses: bool = False,
+    until_stdin_closes: bool = False,
+) -> None:
+    """Answer the coordinator's requests until it says that the run is over."""
     from collegium.parties.session import PartySession
 
-    opening = Opening(config_file, config, credentials)
-    known = opening.known
+    log, known = logging.getLogger("collegium.party"), opening.known
     session = PartySession(
         opening,
         lambda: Credentials.load(config.credentials, "party"),
@@ -82,13 +117,13 @@ def serve(
             "connected to %s", config.coordinator, extra=event("connected", coordinator=config.coordinator)
         ),
         on_roster=lambda roster_json: known.announced(roster_json) if known is not None else None,
-        stays=stay,
+        stays=stays,
+        rehearses=rehearses,
     )
-
     if until_stdin_closes:
         threading.Thread(target=_stop_at_the_end_of_stdin, args=(session.stop,), daemon=True).start()
     with stoppable(session.stop):
-        log.info("%s dials %s", credentials.name, config.coordinator)
+        log.info("%s dials %s%s", opening.name, config.coordinator, ", with invented records" if rehearses else "")
         reason = session.run()
     log.info("ended: %s", reason, extra=event("ended", reason=reason))
 
@@ -117,6 +152,7 @@ def check(
     collegium party check --schema consortium.toml --data clinic-1.csv --label diagnosis
     """
     from collegium.parties.checking import check_records
+    from collegium.parties.opening import records_changed
 
     tasks: tuple[Task, ...] = ()
     if schema is not None:
@@ -137,6 +173,7 @@ def check(
     settings = False
     for task in tasks:
         found = check_records(source, task, root)
+        found.changed = None if config_file is None or found.refused else records_changed(config, [task])
         typer.echo("\n".join(found.lines()))
         settings = settings or bool(found.settings)
         if found.refused:
@@ -163,6 +200,8 @@ def show(
 
     Example: collegium party show clinic-1/party.toml
     """
+    from collegium.parties.opening import records_changed
+
     config = PartyConfig.read(config_file)
     make_private(config.folder)
     credentials = Credentials.load(config.credentials, "party", expired=True)
@@ -206,6 +245,7 @@ def show(
         "student_right_here": None if "own" not in evaluated else round(evaluated["own"], 4),
         "student_right_overall": None if not evaluated.get("consortium") else round(evaluated["consortium"], 4),
         "warning": evaluated.get("warning"),
+        "records_changed": records_changed(config, enrolled_tasks(config_file.parent)),
     }
     if as_json:
         typer.echo(json.dumps(facts))

@@ -1,18 +1,22 @@
 """A party from its own files: its records, its policy and answer book, and with whom it is summed."""
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.data.loading.sources import data_root
 from collegium.data.task import Task
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.logs import event
-from collegium.parties.answer_book import AnswerBook
+from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.config import PartyConfig, known_roster, membership_of, policy_of, require_limits
 from collegium.parties.enrolment import enrolled_tasks
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.policy import Policy, PolicyConfig
+from collegium.parties.records_known import RecordsKnown, changed_since
 from collegium.parties.session import Answers
 from collegium.protocol.identities import Credentials
 
@@ -39,13 +43,19 @@ class Opening:
 
     def __init__(self, file: Path, config: PartyConfig, credentials: Credentials) -> None:
         self._file, self._config, self._credentials = file, config, credentials
+        self._signer = self._signing()
         self.known = known_roster(config, credentials)
+        self._membership = membership_of(config, credentials, self.known)
         self._book(self._policy_in_force()).close()
         if config.noise_seed is not None:
             logger.warning("NOT PRIVATE: this party's noise follows from noise_seed")
-        self._membership = membership_of(config, credentials, self.known)
         if self.known is not None:
             logger.info("%s", self.known)
+
+    @property
+    def name(self) -> str:
+        """The party's."""
+        return self._credentials.name
 
     def __call__(self, task: Task) -> Answers:
         """The party for the consortium's task.
@@ -67,11 +77,13 @@ class Opening:
         from collegium.parties.renewed_party import RenewedParty
 
         config, name = self._config, self._credentials.name
-        logger.info("loading the records of %s", name)
-        records = records_of(config, task)
+        records = self._records(task)
+        now = RecordsKnown.of(records, task)
 
         def opened(policy: PolicyConfig) -> Party:
             account = self._book(policy)
+            if (changed := account.answers_with(now)) is not None:
+                logger.warning("%s", changed, extra=event("records-changed"))
             return Party(
                 name,
                 records,
@@ -85,7 +97,7 @@ class Opening:
                 allowed_imports=policy.teacher_imports,
                 own_teacher=config.teacher,
                 membership=self._membership,
-                ledger=KnownLedger(account, self._credentials.signing_key.sign),
+                ledger=KnownLedger(account, self._signer.sign),
                 record_rho=policy.record_rho,
                 persons=bool(config.data.persons),
                 progress=lambda ready, wanted: logger.info(
@@ -105,7 +117,16 @@ class Opening:
         return policy
 
     def _book(self, policy: PolicyConfig) -> AnswerBook:
-        return AnswerBook(self._config.folder, self._credentials.name, policy, self._credentials.signing_key)
+        return AnswerBook(self._config.folder, self._credentials.name, policy, self._signer)
+
+    def _signing(self) -> Ed25519PrivateKey:
+        """What the party's own books, and what it saw of the coordinator's ledger, are signed with."""
+        return self._credentials.signing_key
+
+    def _records(self, task: Task) -> "Examples":
+        """What questions are answered from."""
+        logger.info("loading the records of %s", self._credentials.name)
+        return records_of(self._config, task)
 
 
 def records_of(config: PartyConfig, task: Task) -> "Examples":
@@ -120,3 +141,16 @@ def records_of(config: PartyConfig, task: Task) -> "Examples":
         if lacks_columns(config.data, task, root):
             raise ColumnMissing(str(error)) from error
         raise DataError(str(error)) from error  # never ColumnMissing, which would be told: rows may have a part in it
+
+
+def records_changed(config: PartyConfig, tasks: Iterable[Task]) -> str | None:
+    """That the records changed since they answered for one of the tasks, or cannot be read; None where they did not."""
+    book = config.folder / FILE
+    for task in tasks if book.exists() else ():
+        try:
+            changed = changed_since(book, RecordsKnown.of(records_of(config, task), task))
+        except DataError as error:
+            return f"the records cannot be read now: {error}"
+        if changed is not None:
+            return changed
+    return None

@@ -19,6 +19,7 @@ from collegium.errors import (
     CollegiumError,
     ConfigurationError,
     DataError,
+    OtherPurpose,
     ProtocolViolation,
     StorageError,
     Unreachable,
@@ -72,6 +73,8 @@ class PartySession:
         Called after every welcome.
     on_roster
         Called with every roster that the coordinator announces, before any request that comes after it.
+    rehearses
+        Whether it takes part in rehearsals, and in nothing else; without it, in everything else alone.
     stays
         Whether a farewell is not the end: the party dials again, and waits for the consortium's next run or study.
     sleep
@@ -87,12 +90,13 @@ class PartySession:
         on_connected: Callable[[], None] = lambda: None,
         on_roster: Callable[[str], None] = lambda roster_json: None,
         stays: bool = False,
+        rehearses: bool = False,
         backoff: Backoff = Backoff(),  # noqa: B008 -- frozen
         sleep: Callable[[float], object] | None = None,
     ) -> None:
         self._open_party, self._load_credentials, self._address = open_party, load_credentials, address
         self._on_connected, self._on_roster = on_connected, on_roster
-        self._stays, self._backoff = stays, backoff
+        self._stays, self._rehearses, self._backoff = stays, rehearses, backoff
         self._stopping = threading.Event()
         self._sleep = sleep or self._stopping.wait
         self._credentials: Credentials | None = None
@@ -117,7 +121,8 @@ class PartySession:
                 except Unreachable as error:
                     failures = 1 if welcomed.is_set() else failures + 1
                     if not self._stopping.is_set():
-                        self._wait(error, failures, None if welcomed.is_set() else credentials)
+                        reached = welcomed.is_set() or isinstance(error, OtherPurpose)
+                        self._wait(error, failures, None if reached else credentials)
             return "stopped"
         finally:
             if self._worker is not None:
@@ -162,7 +167,10 @@ class PartySession:
         """One connection, from Hello to Farewell; raises Unreachable when it is cut."""
         outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         hello = pb.Hello(
-            protocol_version=limits.PROTOCOL_VERSION, party=credentials.name, software=f"collegium {__version__}"
+            protocol_version=limits.PROTOCOL_VERSION,
+            party=credentials.name,
+            software=f"collegium {__version__}",
+            rehearsal=self._rehearses,
         )
         outbox.put(pb.FromParty(hello=hello).SerializeToString())
         options = channel_options(self._address)
@@ -219,6 +227,8 @@ class PartySession:
 
     def _take_welcome(self, welcome: pb.Welcome) -> "Worker":
         require_version(welcome.protocol_version, "the coordinator", "this party")
+        if welcome.rehearsal != self._rehearses:
+            raise OtherPurpose(OtherPurpose.rehearsal if self._rehearses else OtherPurpose.study)
         task = parse_json(Task, welcome.task_json[: limits.MAX_JSON_BYTES], "a task")
         if self._worker is not None and task != self._task:
             if not self._stays:

@@ -225,9 +225,11 @@ def run_and_show(
     from collegium.coordinator.run.run_folder import run_json
     from collegium.simulations.cohort import prepare_run
     from collegium.simulations.progress import RunProgress, print_summary
+    from collegium.simulations.simulate import screen_of
 
     console = Console(stderr=as_json)
     prepared = prepare_run(settings, folder, data_root=data_root)
+    console.print(*screen_of(prepared), sep="\n", highlight=False, markup=False, soft_wrap=True)
     console.print(f"Starting {len(prepared.cohort)} {parties}", highlight=False)
     with RunProgress(console) as progress:
         result = drive(prepared, progress)

@@ -33,6 +33,8 @@ from collegium.whole_files import read_whole, replacing, storing
 RECORDS = "records.npz"
 GROUP = "group"
 ROSTER = "roster.json"
+COORDINATOR = "coordinator"
+"""The folder of the coordinator's identity in a run over real processes."""
 
 
 @dataclass(frozen=True)

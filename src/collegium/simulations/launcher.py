@@ -23,7 +23,7 @@ from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.roster import Roster
 from collegium.settings import toml_value
-from collegium.simulations.cohort import ROSTER, CohortMember, PreparedRun, own_kinds
+from collegium.simulations.cohort import COORDINATOR, ROSTER, CohortMember, PreparedRun, own_kinds
 from collegium.simulations.simulate import coordinator_of
 
 HOST = "localhost"
@@ -69,7 +69,7 @@ def launch(
         If a party does not start, or too few answer.
     """
     authority = Authority.create(run.config.name)
-    coordinator = issue_kit(authority, run.folder / "coordinator", "coordinator", "coordinator", hosts=[HOST])
+    coordinator = issue_kit(authority, run.folder / COORDINATOR, "coordinator", "coordinator", hosts=[HOST])
     for member in run.cohort:
         issue_kit(authority, member.credentials, member.name, "party")
     roster = Roster.load(run.folder / ROSTER)

@@ -16,16 +16,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from collegium.coordinator.rounds.rounds import OnReply, Parties
 from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Progress, Reach, Storage, Watch
 from collegium.coordinator.run.label_set import prediction_quality
+from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.errors import Unreachable
 from collegium.extras import optional_import
 from collegium.interrupts import handlers_kept
 from collegium.parties.teachers.splits import load_or_create_key
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
+from collegium.protocol.identities import Credentials
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import (
+    COORDINATOR,
     ROSTER,
     SETTINGS,
     OnProgress,
@@ -62,6 +65,17 @@ def coordinator_of(
             baseline=baseline_of(run, on_progress),
         ),
     )
+
+
+def screen_of(run: PreparedRun) -> list[str]:
+    """What a run says before it starts; see `checks.check_run`."""
+    from collegium.coordinator.run.checks import check_run
+
+    identity = run.folder / COORDINATOR
+    signer = Credentials.load(identity, "coordinator").signing_key if identity.exists() else None
+    names = [member.name for member in run.cohort]
+    storage = Storage(run.folder, RunFolder(run.folder).ledger, signer=signer)
+    return check_run(run.config, names, run.public, storage).lines()
 
 
 class EngineParties:
@@ -156,6 +170,7 @@ def drive_prepared(grid: "Grid", folder: Path) -> None:
     config, data_root = read_settings(folder)
     run = prepare_run(config, folder, data_root=data_root)
     parties = FlowerParties(grid, run_id=run.config.name, expected=len(run.cohort))
+    console.print(*screen_of(run), sep="\n", highlight=False, markup=False, soft_wrap=True)
     print_summary(coordinator_of(run, parties, RunProgress(console)).run(), folder, console)
 
 

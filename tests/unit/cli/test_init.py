@@ -177,7 +177,7 @@ def test_the_classes_are_those_of_the_holdout_and_its_label_is_no_input(capsys: 
         (["pool.csv", "--parties", "Ash"], "'Ash' is not a name"),
         (["pool.csv", "--holdout", "pool.csv", "--label", "ill"], "has no column ill"),
         (["pool.csv", "-o", "pool.csv"], "is there already"),
-        (["pool.xlsx"], "save a workbook of Excel as CSV"),
+        (["pool.ods"], "save it as .xlsx or CSV"),
         (["other.npz"], "has no array x"),
     ],
 )
@@ -186,7 +186,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(
 ) -> None:
     table().to_csv("pool.csv", index=False)
     np.savez("other.npz", embeddings=np.zeros((3, 4)))
-    (folder / "pool.xlsx").write_bytes(b"PK")
+    (folder / "pool.ods").write_bytes(b"PK")
     status, said = begun(capsys, *arguments)
     assert status != 0 and words in said and len(said.splitlines()) == 1, said
     assert not (folder / "consortium.toml").exists()

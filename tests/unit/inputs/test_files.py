@@ -279,7 +279,7 @@ def test_a_cut_npz_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.xls").write_text("")
-    with pytest.raises(DataError, match=r"no \.npz, \.csv or \.parquet file"):
+    with pytest.raises(DataError, match=r"no \.npz, \.csv, \.parquet or \.xlsx file"):
         read(tmp_path / "data.xls", TABLE)
 
 

@@ -1,5 +1,6 @@
 """deploy/: every command in it exists, no container runs as root, and probes ask what a coordinator serves."""
 
+import json
 import re
 import shlex
 import shutil
@@ -8,7 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 import yaml
@@ -16,14 +17,17 @@ from click import Command, Group
 from support.snapshots import snapshot
 from typer.main import get_command
 
+from collegium.coordinator.watching.metrics import SnapshotMetrics
 from collegium.coordinator.watching.server import StatusServer
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
+WORKLOADS = ("StatefulSet", "Job")
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MANIFESTS = {
-    f"{side}.yaml": list(yaml.safe_load_all((DEPLOY / "kubernetes" / side / f"{side}.yaml").read_text()))
-    for side in ("coordinator", "party")
+    file.name: list(yaml.safe_load_all(file.read_text()))
+    for file in sorted((DEPLOY / "kubernetes").glob("*/*.yaml"))
+    if file.name != "kustomization.yaml"
 }
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 
@@ -45,7 +49,7 @@ def _containers() -> dict[str, dict[str, Any]]:
         f"{file} {document['metadata']['name']}": document["spec"]["template"]["spec"]
         for file, documents in MANIFESTS.items()
         for document in documents
-        if document["kind"] == "StatefulSet"
+        if document["kind"] in WORKLOADS
     }
 
 
@@ -64,7 +68,7 @@ COMMANDS = _commands()
 
 
 def test_there_is_a_command_for_each_service_unit_and_pod() -> None:
-    assert len(COMMANDS) == 6 + 2 + 2
+    assert len(COMMANDS) == 6 + 2 + 4
 
 
 @pytest.mark.parametrize("where", COMMANDS)
@@ -132,11 +136,16 @@ def is_served(path: str) -> bool:
 def test_no_folder_is_shared_and_no_party_runs_twice() -> None:
     folders = [volume.partition(":")[0] for service in COMPOSE["services"].values() for volume in service["volumes"]]
     assert len(set(folders)) == len(folders) == 6
-    for documents in MANIFESTS.values():
+    for name, documents in MANIFESTS.items():
         claims = {one["metadata"]["name"] for one in documents if one["kind"] == "PersistentVolumeClaim"}
-        (workload,) = [one for one in documents if one["kind"] == "StatefulSet"]
+        (workload,) = [one for one in documents if one["kind"] in WORKLOADS]
         used = [volume["persistentVolumeClaim"] for volume in workload["spec"]["template"]["spec"]["volumes"][:1]]
-        assert workload["spec"]["replicas"] == 1 and {claim["claimName"] for claim in used} == claims
+        if workload["kind"] == "Job":  # before the pod that serves, in its claim; it is not tried again
+            assert workload["spec"]["backoffLimit"] == 0
+            claims = {"provision.yaml": {"collegium-coordinator"}, "enrol.yaml": {"collegium-party"}}[name]
+        else:
+            assert workload["spec"]["replicas"] == 1
+        assert {claim["claimName"] for claim in used} == claims
 
 
 def test_nothing_may_connect_to_a_party() -> None:
@@ -155,3 +164,52 @@ def test_systemd_reads_every_line_of_the_units(unit: Path, tmp_path: Path) -> No
     )
     done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True)
     assert [line for line in done.stderr.splitlines() if unit.name in line] == []
+
+
+def test_the_page_answers_to_the_names_of_its_services_and_to_no_other() -> None:
+    command = _containers()["coordinator.yaml collegium-coordinator"]["containers"][0]["args"]
+    services = {
+        one["metadata"]["name"]: one["spec"] for one in MANIFESTS["coordinator.yaml"] if one["kind"] == "Service"
+    }
+    name = command[command.index("--status-host") + 1]
+    assert [port["targetPort"] for port in services[name]["ports"]] == ["status"] and services[name][
+        "type"
+    ] == "ClusterIP"
+    with StatusServer("127.0.0.1:0", snapshot, hosts=[name]) as server:
+        for host, served in ((name, True), (f"{name}:8080", True), ("elsewhere.example", False)):
+            asked = Request(f"{server.url}metrics", headers={"Host": host})
+            if served:
+                assert b"collegium_epsilon_left" in urlopen(asked).read()
+            else:
+                with pytest.raises(HTTPError, match="421"):
+                    urlopen(asked)
+
+
+EMITTED = {sample.name for metric in SnapshotMetrics(snapshot).collect() for sample in metric.samples}
+NAMED = re.compile(r"collegium_[a-z_]+")
+
+
+def named_in(path: str) -> set[str]:
+    """The metrics that the expressions of a dashboard, of alert rules or of a page name."""
+    return set(NAMED.findall((ROOT / path).read_text()))
+
+
+@pytest.mark.parametrize("path", ["deploy/prometheus/alerts.yaml", "deploy/grafana/collegium.json"])
+def test_every_metric_that_is_watched_is_one_that_a_coordinator_has(path: str) -> None:
+    assert named_in(path) <= EMITTED and len(named_in(path)) >= 5
+    assert "collegium_round_second" not in EMITTED, "a name that is misspelt would be seen"
+
+
+def test_the_dashboard_shows_every_metric_and_no_panel_twice() -> None:
+    board = json.loads((DEPLOY / "grafana" / "collegium.json").read_text())
+    titles = [panel["title"] for panel in board["panels"]]
+    assert len(set(titles)) == len(titles) and all(panel["targets"] for panel in board["panels"])
+    assert {name.removesuffix("_bucket") for name in EMITTED} - named_in("deploy/grafana/collegium.json") == {
+        "collegium_round_seconds",
+        "collegium_epsilon_left",  # the budget and what is spent are shown
+    }
+
+
+def test_every_alert_says_what_it_is_about() -> None:
+    (group,) = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())["groups"]
+    assert all(rule["annotations"]["summary"].endswith(".") and rule["expr"] for rule in group["rules"])

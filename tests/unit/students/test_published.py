@@ -135,7 +135,7 @@ def test_what_does_not_fit_the_schema_is_named_by_column_and_line(file: Path, tm
     assert "no column nobody to pass on" in told(good, "--id", "nobody")
     assert "must end in .csv or .parquet" in refused("predict", file, new, "-o", tmp_path / "out.txt")
     (tmp_path / "new.docx").write_bytes(b"PK")
-    assert "is no .npz, .csv or .parquet file" in refused("predict", file, tmp_path / "new.docx")
+    assert "is no .npz, .csv, .parquet or .xlsx file" in refused("predict", file, tmp_path / "new.docx")
     assert "no student at" in refused("predict", tmp_path / "nothing", new)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collegium.coordinator.run.checks import CLEAR, DROWNED
+from collegium.coordinator.run.screen import CLEAR, DROWNED
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data import Examples

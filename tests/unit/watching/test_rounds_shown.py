@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from collegium.coordinator.settings.consortium import ConsortiumConfig, Consorti
 from collegium.coordinator.watching.consortium_status import consortium_status
 from collegium.coordinator.watching.live_state import LiveState, Snapshots
 from collegium.coordinator.watching.page import render
+from collegium.coordinator.watching.stages import share_done, stages_of
 
 CONFIG = """\
 name = "trial"
@@ -88,10 +90,47 @@ def test_a_finished_run_of_which_more_labels_are_wanted_is_not_shown_as_finished
 ) -> None:
     place = ConsortiumFolder(config.consortium.folder)
     RunFolder(place.run).path.mkdir(parents=True)
-    RunFolder(place.run).write(record := run_record(state="finished"))
-    had = record.config.queries.count if record.labels is None else record.labels.asked
+    RunFolder(place.run).write(run_record(state="finished"))
+    had = consortium_status(place, NOW)["queries"]
     for more, phase in ((0, "finished"), (5, "waiting")):
         path = tmp_path / "consortium.toml"
         path.write_text(CONFIG.replace("count = 2", f"count = {had + more}"))
         shown = Snapshots(read_consortium(path), LiveState(), now=lambda: NOW)()
         assert (shown["phase"]["step"], shown["queries"]) == (phase, had + more)
+
+
+BY_SUMS = re.sub(r"(mechanism|queries|teachers|student) = .*\n", "", CONFIG).replace('"gnmax"', '"class-sums"')
+
+
+def test_a_study_over_sums_has_no_teachers_and_its_rounds_are_counted(config: ConsortiumConfig, tmp_path: Path) -> None:
+    path = tmp_path / "consortium.toml"
+    path.write_text(BY_SUMS + "[evaluation]\nshare = 0.1\n")
+    summed, live = read_consortium(path), LiveState(lambda: NOW)
+    snapshots = Snapshots(summed, live, pool_inputs=9, now=lambda: NOW, clock=iter(range(0, 100, 10)).__next__)
+    shown = snapshots()
+    assert shown["queries"] == 9 and shown["asks"] == {
+        "sums": summed.class_sums,
+        "teachers": False,
+        "counts": ["evaluation"],
+    }
+    names = [name for name, _ in stages_of(shown["asks"])]
+    assert names == ["Parties connect", "They get the pool", "Sums and labels", "Student", "They measure it", "Report"]
+    page = render(shown)
+    assert "teachers" not in page and f"0 of {summed.class_sums}" in page and "0 of 9" in page
+
+
+def test_one_bar_never_goes_back_from_the_first_step_to_the_last() -> None:
+    asks = {"sums": 8, "teachers": False, "counts": ["pool_check", "evaluation"]}
+    steps = [("waiting", 0, 0, 0), ("hold_pool", 5, 10, 0), ("pool_check", 1, 3, 0)]
+    steps += [("votes", done, 3, rounds) for rounds in range(4) for done in range(4)]
+    steps += [("interim student", done, 9, 4) for done in range(10)]
+    steps += [("votes", done, 3, rounds) for rounds in range(4, 8) for done in range(4)]
+    steps += [
+        ("labels", 9, 9, 8),
+        ("student", 1, 2, 8),
+        ("evaluation", 2, 3, 8),
+        ("report", 1, 1, 8),
+        ("finished", 0, 0, 8),
+    ]
+    shares = [share_done(asks, {"step": step, "done": done, "total": of}, rounds) for step, done, of, rounds in steps]
+    assert shares == sorted(shares) and shares[0] == 0.0 and shares[-1] == 1.0

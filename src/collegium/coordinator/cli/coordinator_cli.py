@@ -1,7 +1,6 @@
 """`collegium coordinator serve | status`: what the consortium runs."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from collegium.clock import utc_now
-from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import run_json
 from collegium.coordinator.run.run_record import RunRecord, reached
-from collegium.coordinator.settings.consortium import ConsortiumFolder, public_root, read_consortium
+from collegium.coordinator.settings.consortium import ConsortiumFolder, read_consortium
 from collegium.errors import StorageError
-from collegium.logs import LogFormat, configure_logging, event
+from collegium.logs import LogFormat, configure_logging
 from collegium_accounting.terminal import epsilon_text
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an operator.")
@@ -40,6 +38,13 @@ def serve(
             "--status", metavar="HOST:PORT", help="Show a live page and metrics here, such as 127.0.0.1:8080."
         ),
     ] = None,
+    status_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further name by which the live page may be asked for; may be repeated."),
+    ] = None,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Stay up after a study, and serve those that collegium study begin names.")
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a line.")] = False,
 ) -> None:
@@ -48,30 +53,11 @@ def serve(
     Run it again after a crash or an interruption, and it goes on: labels in the ledger stay, nothing is paid twice, and
     the parties connect again by themselves.
     """
-    from collegium.coordinator.service.coordinator_service import CoordinatorService
-    from collegium.coordinator.settings.run_config import load_public
-    from collegium.coordinator.watching import shown_at
-    from collegium.coordinator.watching.live_state import LiveState
+    from collegium.coordinator.cli.serving import Serving, Study
 
     configure_logging(log_format)
-    log = logging.getLogger("collegium.coordinator")
-    config = read_consortium(config_file, study)
-    public = load_public(config.run, public_root(config, data_root))
-    live = LiveState()
-
-    def on_progress(step: Progress) -> None:
-        live.take_step(step)
-        _log_step(log, step)
-
-    service = CoordinatorService(
-        config,
-        public,
-        wait_s=wait_s,
-        on_progress=on_progress,
-        on_event=live.take_event,
-    )
-    with service.listening(), shown_at(status_at or config.consortium.status, config, live):
-        say(service.run(), config.place, as_json)
+    serving = Serving(config_file, data_root, wait_s, status_at, tuple(status_host or ()), stays=stay)
+    serving.serve(Study.checked(config_file, study, data_root), lambda record, place: say(record, place, as_json))
 
 
 def say(record: RunRecord, folder: ConsortiumFolder, as_json: bool) -> None:
@@ -85,13 +71,6 @@ def say(record: RunRecord, folder: ConsortiumFolder, as_json: bool) -> None:
         typer.echo(f"{'no more labels' if labels.left_out else 'note'}: {labels.stopped}")
     if record.student is not None:
         typer.echo(f"next: collegium student predict {folder.run}/student.safetensors NEW.csv -o predictions.csv")
-
-
-def _log_step(log: logging.Logger, step: Progress) -> None:
-    """A line as each party's teachers are ready and after each round; of the other steps their ends."""
-    if step.done == step.total or step.step in ("fit", "labels"):
-        told = event("step", step=step.step, done=step.done, total=step.total)
-        log.info("%s: %d of %d", step.step.replace("_", " "), step.done, step.total, extra=told)
 
 
 @app.command(epilog="Example: collegium coordinator status consortium --json")

@@ -27,7 +27,8 @@ from collegium.settings import line_of
 from collegium.whole_files import storing, write_whole
 
 if TYPE_CHECKING:
-    from collegium.coordinator.run.checks import Findings
+    from collegium.coordinator.run.screen import Findings
+    from collegium.coordinator.settings.run_config import PublicData
 
 app = typer.Typer(add_completion=False)
 
@@ -66,7 +67,7 @@ def provision(
     """
     config = read_consortium(config_file, study)
     if check or not (add or renew_code or revoke):  # a party is revoked at once, whatever became of the pool
-        found = _checked(config_file, config, data_root)
+        _, found = checked(config_file, config, data_root)
         if check:
             serves = f"coordinator serve {config_file}" + (f" --study {study}" if study is not None else "")
             then = serves if config.place.members.path.exists() else f"provision {config_file}"
@@ -122,13 +123,14 @@ def provision(
     typer.echo(f"\nNext: collegium coordinator serve {config_file}")
 
 
-def _checked(config_file: Path, config: ConsortiumConfig, data_root: Path | None) -> "Findings":
-    """What can be known before anything is spent; an error names the file that is to be corrected."""
+def checked(config_file: Path, config: ConsortiumConfig, data_root: Path | None) -> "tuple[PublicData, Findings]":
+    """The public data, and what can be known before anything is spent; an error names the file to be corrected."""
     from collegium.coordinator.run.checks import check_consortium
     from collegium.coordinator.settings.run_config import load_public
 
     try:
-        return check_consortium(config, load_public(config.run, public_root(config, data_root)))
+        public = load_public(config.run, public_root(config, data_root))
+        return public, check_consortium(config, public)
     except CollegiumError as error:
         key = str(error).partition(":")[0].split(".")
         line = line_of(config_file.read_text(encoding="utf-8"), key)

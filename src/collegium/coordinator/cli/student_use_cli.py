@@ -63,7 +63,9 @@ def predict(
     The inputs are checked by the task that the student's file holds: the columns of a table, the size of an image. The
     columns clipped and outside_pool say which rows the student has not met the like of.
     """
+    from collegium.coordinator.run.run_record import REHEARSAL
     from collegium.coordinator.students.published import load_student, without_formulas
+    from collegium.models.students import is_rehearsed
 
     ending = ".csv" if output is None else output.suffix.lower()
     if ending not in (".csv", ".parquet"):
@@ -72,7 +74,7 @@ def predict(
     with _settings_named(settings):
         source = _read_as(settings, inputs, unknown="missing" if unknown_as_missing else "refuse")
         table = model.predict_source(source, id_column or ())
-    said = _said_of_unusual(table)
+    said = [*([REHEARSAL] if is_rehearsed(student) else []), *_said_of_unusual(table)]
     if ending == ".csv":
         table = without_formulas(table)
     if output is None:

@@ -12,7 +12,7 @@ from collegium.data.values import check_party_name
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.settings import filled
-from collegium.whole_files import make_folder, write_new
+from collegium.whole_files import is_held, make_folder, write_new, write_whole
 from collegium_accounting.terminal import epsilon_text
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
@@ -50,6 +50,27 @@ def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The s
     typer.echo(f"collegium coordinator serve {config_file} --study {name}")
 
 
+@app.command(epilog="Example: collegium study begin consortium.toml readmission")
+def begin(
+    config_file: ConfigFile,
+    name: Annotated[str, typer.Argument(help="The study's name.")],
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the public data files; by default the TOML file's.")
+    ] = None,
+) -> None:
+    """Say what a study asks and costs, and have a coordinator that stays up (`coordinator serve --stay`) begin it."""
+    from collegium.coordinator.cli.provision_cli import checked
+
+    config = read_consortium(config_file, name)
+    _, found = checked(config_file, config, data_root)
+    typer.echo("\n".join(found.lines()))
+    write_whole(config.place.begin, "")
+    if is_held(config.place.lock):
+        typer.echo(f"{name} begins once the coordinator that serves is free, if it was started with --stay")
+    else:
+        typer.echo(f"next: collegium coordinator serve {config_file} --stay")
+
+
 @app.command("list", epilog="Example: collegium study list consortium.toml")
 def list_(
     config_file: ConfigFile,
@@ -58,9 +79,8 @@ def list_(
     """Print the studies with their labels and states, and what all of them together have spent."""
     config = read_consortium(config_file)
     folder = ConsortiumFolder(config.consortium.folder)
-    named = sorted(file.parent.name for file in folder.studies.glob(f"*/{STUDY_FILE}"))
     studies = []
-    for study in (None, *named):
+    for study in (None, *folder.named()):
         record = RunFolder(ConsortiumFolder(folder.path, study).run).read()
         labels = None if record is None or record.labels is None else record.labels.answered
         state = "not started" if record is None else record.state

@@ -100,7 +100,7 @@ class ClassSums(RunKind):
 
 
 class SumsOfRun:
-    """The class sums of one run.
+    """The class sums of one run; ``first_name`` is how the first of them is charged.
 
     There are rounds under one map, each of which asks by how much the weights of those before miss the records'
     classes; or, where the student has networks, one sum and a second one under features that networks learned from it.
@@ -117,7 +117,7 @@ class SumsOfRun:
         self._rounds, self._held = int(setup.mechanism.parameters()["rounds"]), list[NoisySums]()
         self._device = setup.compute.device
         self._spectrum: PoolSpectrum | None = None
-        self._first, self._spec = self._rule, first.spec
+        self._first, self._spec, self.first_name = self._rule, first.spec, first.name
 
     @property
     def held(self) -> list[NoisySums]:

@@ -22,7 +22,7 @@ from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.coordinator.statement import Slot
 from collegium.errors import BudgetExceeded, CollegiumError, Contradiction, QuorumNotReached
 from collegium.protocol.question import RecordsQuestion, Terms
-from collegium_accounting.mechanisms import Mechanism, Stage
+from collegium_accounting.mechanisms import Mechanism
 from collegium_accounting.mechanisms.record_counts import ONE
 from collegium_accounting.renyi import FloatArray
 
@@ -88,6 +88,13 @@ class RecordCounting(ABC):
             noted["why_not"] = str(error)
         self._note(noted)
 
+    def due(self, releases: Releases) -> bool:
+        """Whether the parties are still to be asked; once `pay` said whether the budget takes it."""
+        noted = self.noted
+        if self._settings is None or noted is None or not noted.paid or noted.asked:
+            return False
+        return not releases.asking.journal.any_released(self._kept_as(self.mechanism(*self._parts_and_cells())))
+
     def mechanism(self, parts: int, cells: int) -> Mechanism:
         """Counts in which a record adds to ``parts`` of ``cells``, with the noise that was paid."""
         assert self._settings is not None  # the configuration asks for them
@@ -96,10 +103,6 @@ class RecordCounting(ABC):
             # The charge was made for this noise. The configuration, or the budget, may have changed since.
             settings = settings.model_copy(update={"sigma": noted.sigma})
         return counts_mechanism(self._config, settings, parts, cells)
-
-    def _stage(self, mechanism: Mechanism) -> Stage:
-        """The one step of ``mechanism``, as the counts are summed."""
-        return mechanism.summed(self.sum.added)[0]
 
     def _slot(self, mechanism: Mechanism) -> tuple[Slot, str]:
         """Where counts by ``mechanism`` are stated in the ledger, and what a charge for them is called there."""
@@ -132,7 +135,7 @@ class RecordCounting(ABC):
     def _terms(self, mechanism: Mechanism) -> tuple[Terms, str, bool]:
         """What each question for counts begins with."""
         most = self._config.budget.most_records
-        terms = terms_of(mechanism, self.sum, self._stage(mechanism), most_records=most)
+        terms = terms_of(mechanism, self.sum, mechanism.summed(self.sum.added)[0], most_records=most)
         return terms, self._ledger_id, self._config.budget.unit == "party"
 
     def _released(

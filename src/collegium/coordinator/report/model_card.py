@@ -55,7 +55,7 @@ def write_model_card(student: Path, task: Task, method: str, quality: Quality | 
         weak=weak_classes(quality, run),
         measured=run.evaluation.measures if own and run is not None and run.evaluation is not None else None,
         run=run,
-        taught=0 if run is None else sum(one.rounds_answered > 0 for one in run.parties.values()) or len(run.parties),
+        taught=0 if run is None else run.taught,
         promises=promises_of(run.privacy, run.record_is) if charged and run and run.privacy is not None else [],
     )
     path = card_path(student)

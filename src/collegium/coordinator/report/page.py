@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from collegium.coordinator.run.label_set import Quality
 from collegium.coordinator.run.run_folder import plain
 from collegium.coordinator.run.run_record import (
+    SAME_AGAIN,
     BaselineRecord,
     LabelsRecord,
     PartyRecord,
@@ -129,6 +130,8 @@ def promises_of(privacy: LedgerReport, record_is: str) -> list[dict[str, Any]]:
 def _verdict(run: RunRecord, promises: list[dict[str, Any]], student: Quality | None) -> list[tuple[str, str, str]]:
     """Of persons or rows, institutions and the model: the subject, one sentence, and its colour."""
     lines = [] if run.refused is None else [("This run", f"is not published: {run.refused}.", "bad")]
+    if run.labels is not None and run.labels.stopped == SAME_AGAIN:
+        lines.append(("This student", f"is no new one: {SAME_AGAIN}.", "bad"))
     if run.groups is not None and run.groups.why is not None:
         lines.append(("Groups", f"{run.groups.why}.", "bad"))
     whose = "Persons" if run.record_is == "person" else "Rows (a person may have several)"

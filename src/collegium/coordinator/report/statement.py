@@ -28,6 +28,7 @@ from collegium.privacy.ledger.store import EntryStore
 from collegium.privacy.ledger.verification import Verification, verify_ledger
 from collegium.protocol.certificates import read_certificate, read_subject
 from collegium.protocol.identities import Credentials
+from collegium.protocol.rehearsals import is_rehearsal
 from collegium.protocol.roster import Roster
 from collegium.version import __version__
 from collegium.whole_files import read_whole
@@ -54,6 +55,8 @@ def facts_of(run: Path, made_utc: str) -> dict[str, Any]:
     StorageError
         If there is no ledger or no run.json.
     """
+    if is_rehearsal(read_run(run).name):
+        raise ConfigurationError(f"{run} is a rehearsal on invented records: there is nothing to state of anybody's")
     ledger = ledger_of(run)
     held = verify_ledger(ledger)
     spent = spent_of(ledger, None, held.found.heads)

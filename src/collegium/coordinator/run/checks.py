@@ -1,12 +1,9 @@
-"""What can be known of a consortium before anything is spent: whether it can run, and how good its labels will be."""
+"""What can be known of a run before anything is spent: whether it can begin, and how good its labels will be."""
 
 import math
-import sqlite3
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +17,18 @@ from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.run.colluders import Colluders, beyond_plan
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.counts_terms import counts_mechanism, counts_mode
-from collegium.coordinator.run.factories import Division, configured_mechanism, division, sum_in, vote_sum_of
+from collegium.coordinator.run.factories import configured_mechanism, division, sum_in, vote_sum_of
+from collegium.coordinator.run.foreseen import Foreseen, on_copies
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.screen import Earlier, Findings, Forecast
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.selection.queries import query_key, study_of
-from collegium.coordinator.settings.consortium import ConsortiumConfig
-from collegium.coordinator.settings.run_config import PublicData
+from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
+from collegium.coordinator.settings.kinds import run_kind
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data.task import OWN_CHOICE, ImageInputs
 from collegium.data.teacher_kinds import BUILT_IN, OF_IMAGES, import_path
 from collegium.errors import ConfigurationError
-from collegium.limits import MAX_RECORDS_PER_PARTY
 from collegium.models.kernels import KernelMap
 from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS
 from collegium.models.pool_spectrum import PoolSpectrum
@@ -48,131 +48,50 @@ SHARES = (0.6, 0.75, 0.9)
 """The shares of the votes for which labels are forecast."""
 LARGE_EPSILON = 8.0
 """Beyond it a budget promises hardly anything; as in docs/choosing-noise.md."""
-DROWNED, CLEAR = 10, 4
-"""With a tenth of the needed contributions most labels were wrong; with four times as many, nine tenths of the
-accuracy without noise were there (digits, Banking77, medical abstracts, the patients of docs/differing-files.md)."""
 FEW_PARTIES = 5
 """With fewer parties, a sum tells much of each of them."""
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """How good labels are where a share of the votes is for one class, and all others for one other class.
-
-    Parameters
-    ----------
-    share : of the votes, for the class with most of them.
-    right : probability that a label names that class.
-    answered : probability that there is a label.
-    """
-
-    share: float
-    right: float
-    answered: float
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What a check found.
-
-    Parameters
-    ----------
-    choice : what labels and student come from, and why.
-    queries : how many queries the run means to ask, and ``affordable`` how many of them the budget pays for.
-    votes : of all parties together; 0 where records vote, whose number is private.
-    needed : records (parties, where the unit is the party) with which class sums tell the classes apart; None for other
-        mechanisms.
-    measured : records (or parties) from which on the institutions' evaluation states an accuracy of 80 % to ± 5 points;
-        None where there is none.
-    graph : of the secure sum, who shares with how many and what it bears; None where votes are summed in the clear. Of
-        groups, that of the smallest.
-    division : how the institutions are summed by groups, and why; None for other mechanisms than class sums.
-    most_records : the cap on the records of one institution.
-    colluders : what ε becomes with more colluding parties than planned; empty where the coordinator adds the noise.
-    policy : of a study, the lines of policy.toml that agree to it.
-    """
-
-    choice: str
-    pool_inputs: int
-    holdout_records: int | None
-    queries: int
-    affordable: int
-    votes: int
-    forecasts: tuple[Forecast, ...]
-    needed: int | None
-    measured: int | None
-    unit: str
-    graph: GraphPlan | None
-    division: Division | None
-    most_records: int
-    colluders: tuple[Colluders, ...]
-    policy: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-    @property
-    def _lower(self) -> str:
-        """What to do where nobody set the cap."""
-        unset = self.most_records == MAX_RECORDS_PER_PARTY
-        return ": set budget.records_per_party to what the largest has" if unset else ""
-
-    def lines(self) -> list[str]:
-        """The findings as lines for people."""
-        holdout = "none" if self.holdout_records is None else f"{self.holdout_records} records"
-        lines = [
-            f"method       {self.choice}",
-            f"pool         {self.pool_inputs} inputs; holdout: {holdout}",
-            f"budget       pays for {self.affordable} of {self.queries} queries",
-        ]
-        for one in self.forecasts:
-            share, right, none = (f"{100 * part:.0f} %" for part in (one.share, one.right, 1 - one.answered))
-            unanswered = "" if none == "0 %" else f", and {none} of the queries get none"
-            lines.append(
-                f"forecast     {share} of {self.votes} votes for one class: about {right} of the labels are the "
-                f"majority's{unanswered}"
-            )
-        whom = "parties" if self.unit == "party" else "records of all parties together"
-        if self.needed is not None:
-            lines.append(
-                f"forecast     noise decides the labels with {max(1, self.needed // DROWNED)} {whom}, and costs little "
-                f"accuracy from {CLEAR * self.needed} on"
-            )
-        if self.measured is not None:
-            lines.append(
-                f"evaluation   states the student's accuracy to about ± 5 points from {self.measured} {whom} on"
-            )
-        if self.graph is not None:
-            lines.append(f"secure sum   {self.graph}")
-        if self.division is not None:
-            price = f", at {self.division.noise:.2f} times the noise" if self.division.groups > 1 else ""
-            number = self.division.groups if self.division.groups > 1 else "none"
-            lines.append(f"groups       {number}: {self.division.why}{price}")
-            lines.append(f"cap          an institution counts for at most {self.most_records:,} records{self._lower}")
-        if self.colluders:
-            first, *others = self.colluders
-            more = "; ".join(f"{one.colluding}: ε = {one.epsilon:.3g}, noise of {one.noise_of} left" for one in others)
-            lines += [
-                f"colluders    ε = {first.epsilon:.3g} holds with {first.colluding} parties that collude with the "
-                f"coordinator, with the noise of {first.noise_of} honest ones",
-                f"             with more, at worst, {more}",
-            ]
-        if self.policy:
-            lines.append("policy       send these lines to the institutions: a policy.toml that lacks them refuses")
-            lines += [f"    {line}" for line in self.policy]
-        return [*lines, *(f"warning      {warning}" for warning in self.warnings)]
-
-
 def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
-    """Raise what a run would raise before it asks any party, and state what can be foreseen of it.
-
-    Nothing is kept: the run is prepared in a folder that is then deleted, as if nothing had been charged; for a study,
-    beside a copy of the ledger.
+    """See `check_run`, of a consortium's study.
 
     Raises
     ------
     ConfigurationError, DataError, BudgetExceeded
         If no run can come of the configuration.
     """
-    names, votes, teachers = config.consortium.parties, config.votes, config.teachers
+    names, votes, place, study = config.consortium.parties, config.votes, config.place, config.consortium.study
+    if votes.mode != SumMode.CLEAR and len(names) < SMALLEST_SUM:
+        raise ConfigurationError(
+            f"consortium.parties: a masked sum needs {SMALLEST_SUM} parties at least, and there are {len(names)}"
+        )
+    signer = Credentials.load(place.identity, "coordinator").signing_key if place.ledger.exists() else None
+    found = check_run(config.run, names, public, Storage(place.run, place.ledger, signer=signer, study=study))
+    folders = {one: ConsortiumFolder(place.path, one).run for one in (None, *place.named())}
+    del folders[study]
+    return replace(
+        found,
+        earlier=tuple(_earlier(config.run, folders)),
+        policy=() if study is None else tuple(_policy_lines(config, public)),
+    )
+
+
+def check_run(config: RunConfig, names: Sequence[str], public: PublicData, storage: Storage) -> Findings:
+    """Raise what a run would raise before it asks any party, and state what can be foreseen of it.
+
+    Nothing is kept: the run is prepared on copies of its files, which are then deleted.
+
+    Parameters
+    ----------
+    names : of the parties.
+    storage : where the run keeps its files.
+
+    Raises
+    ------
+    ConfigurationError, DataError, BudgetExceeded
+        If no run can come of the configuration.
+    """
+    teachers = config.teachers
     if teachers is not None and teachers.kind != OWN_CHOICE:
         try:
             import_path(teachers.kind)
@@ -182,62 +101,83 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
             raise ConfigurationError(
                 f"teachers.kind: {teachers.kind} learns from images alone: name random-forest, mlp or linear"
             )
-    if votes.mode != SumMode.CLEAR and len(names) < SMALLEST_SUM:
-        raise ConfigurationError(
-            f"consortium.parties: a masked sum needs {SMALLEST_SUM} parties at least, and there are {len(names)}"
-        )
-    with tempfile.TemporaryDirectory(prefix="collegium-check-") as folder:
-        stand_ins = dict.fromkeys(names, b"")
-        reach = Reach(_Nobody(), names, stand_ins)
-        trial = CoordinatorRun(config.run, reach, _storage(config, Path(folder)), public=public)
-        affordable = trial.check(thrown_away=True)
+    with on_copies(storage) as copies:
+        seen = CoordinatorRun(config, Reach(_Nobody(), names, _stand_ins(names)), copies, public=public).foresee()
     summed = about_all_records(config.mechanism.kind)  # one sum labels every input
-    queries = len(public.pool) if summed else config.queries.count
     voting = 0 if teachers is None else len(names) * teachers.per_party
     forecasts = _forecasts(config, voting) if voting and not config.task.multilabel else ()
-    needed = _needed(config, public) if summed else None
+    needed = _needed(config, names, public) if summed and seen.asks else None
     return Findings(
+        study=config.name if storage.study is None else f"{storage.study}, of {config.name}",
+        parties=tuple(names),
+        quorum=quorum_count(config.votes.quorum, len(names)),
+        asked=_asked(config, seen),
         choice=config.choice,
+        foreseen=seen,
+        earlier=(),
         pool_inputs=len(public.pool),
         holdout_records=None if public.holdout is None else len(public.holdout),
-        queries=queries,
-        affordable=affordable,
+        queries=seen.wanted - seen.decided,
+        affordable=seen.affordable,
         votes=voting,
         forecasts=forecasts,
         needed=needed,
-        measured=_measured(config) if config.run.evaluation is not None else None,
+        measured=_measured(config, names) if config.evaluation is not None else None,
         unit=config.budget.unit,
-        graph=_graph(config),
-        division=division(config.run, len(names)) if summed else None,
+        graph=_graph(config, names),
+        division=division(config, len(names)) if summed else None,
         most_records=config.budget.most_records,
-        colluders=_colluders(config, affordable),
-        policy=() if config.consortium.study is None else tuple(_policy_lines(config, public)),
-        warnings=tuple(_warnings(config, public, forecasts, needed)),
+        colluders=_colluders(config, names, seen.affordable),
+        policy=(),
+        warnings=tuple(_warnings(config, names, public, storage, forecasts, needed)),
     )
 
 
-def _storage(config: ConsortiumConfig, folder: Path) -> Storage:
-    """Where a check runs: beside a copy of the ledger for a study, which other studies may have spent before."""
-    study, place = config.consortium.study, config.place
-    if study is None or not place.ledger.exists():
-        return Storage(folder)
-    copy = folder / "ledger.sqlite"
-    with closing(sqlite3.connect(place.ledger)) as held, closing(sqlite3.connect(copy)) as made:
-        held.backup(made)
-    signer = Credentials.load(place.identity, "coordinator").signing_key
-    return Storage(folder / study, ledger=copy, signer=signer, study=study)
+def _stand_ins(names: Sequence[str]) -> dict[str, bytes]:
+    """In place of the keys of parties, some of which may have none yet."""
+    return dict.fromkeys(names, b"")
 
 
-def _graph(config: ConsortiumConfig) -> GraphPlan | None:
-    summed = vote_sum_of(config.run, _Nobody(), dict.fromkeys(config.consortium.parties, b""))
+def _asked(config: RunConfig, seen: Foreseen) -> str:
+    """What labels follow from, in words."""
+    how = {
+        SumMode.CLEAR: "in the clear",
+        SumMode.MASKED: "under masks",
+        SumMode.MASKED_AND_NOISED: "under masks and with each one's noise",
+    }[config.votes.mode]
+    if seen.sums:
+        number = seen.sums - seen.held
+        return f"{number} {'sum' if number == 1 else 'sums'} over all records, {how}"
+    about = f"{seen.wanted - seen.decided} inputs of the pool"
+    if config.teachers is not None:
+        return f"the votes of {config.teachers.per_party} teachers each on {about}, {how}"
+    return f"{run_kind(config.mechanism.kind).question.kind} about {about}, {how}"
+
+
+def _earlier(config: RunConfig, folders: Mapping[str | None, Path]) -> Iterator[Earlier]:
+    """What was released of the students of other studies of the same classes, by the study."""
+    for study, folder in folders.items():
+        record = RunFolder(folder).read()
+        if record is None or record.config.task.classes != config.task.classes:
+            continue
+        name = "the file's own study" if study is None else f"the study {study}"
+        measured = None if record.evaluation is None else record.evaluation.measures
+        if measured is not None and measured.accuracy is not None:
+            yield Earlier(name, f"{measured.accuracy} of the institutions' records")
+        elif record.student_accuracy is not None:
+            yield Earlier(name, f"{record.student_accuracy:.1%} of the holdout")
+
+
+def _graph(config: RunConfig, names: Sequence[str]) -> GraphPlan | None:
+    summed = vote_sum_of(config, _Nobody(), _stand_ins(names))
     return summed.weakest if isinstance(summed, MaskedSum) else None
 
 
-def _colluders(config: ConsortiumConfig, queries: int) -> tuple[Colluders, ...]:
-    summed, budget = vote_sum_of(config.run, _Nobody(), dict.fromkeys(config.consortium.parties, b"")), config.budget
+def _colluders(config: RunConfig, names: Sequence[str], queries: int) -> tuple[Colluders, ...]:
+    summed, budget = vote_sum_of(config, _Nobody(), _stand_ins(names)), config.budget
     if not isinstance(summed, MaskedSum) or not summed.added.parties or not queries:
         return ()
-    mechanism, teachers = configured_mechanism(config.run), config.teachers
+    mechanism, teachers = configured_mechanism(config), config.teachers
     votes = 1 if teachers is None else teachers.per_party
     unit = mechanism.unit() if budget.unit == "record" else mechanism.party_unit(votes)
     return tuple(beyond_plan(mechanism, summed.weakest, unit, budget.delta, queries))
@@ -255,7 +195,7 @@ class _Nobody:
         raise AssertionError("a check asks no party")
 
 
-def _forecasts(config: ConsortiumConfig, votes: int) -> tuple[Forecast, ...]:
+def _forecasts(config: RunConfig, votes: int) -> tuple[Forecast, ...]:
     histograms = np.zeros((len(SHARES), len(config.task.classes)), dtype=np.int64)
     histograms[:, 0] = [round(share * votes) for share in SHARES]
     histograms[:, 1] = votes - histograms[:, 0]
@@ -279,30 +219,35 @@ def studies_about(ledger: Path, pool: NDArray[Any]) -> set[str | None]:
         return {study_of(key) for key in held.labels() if key.rpartition(":")[2] in inputs}
 
 
-def _measured(config: ConsortiumConfig) -> int:
-    run, settings, classes = config.run, config.run.evaluation, len(config.task.classes)
+def _measured(config: RunConfig, names: Sequence[str]) -> int:
+    settings, classes = config.evaluation, len(config.task.classes)
     assert settings is not None
-    parties, layout, mode = dict.fromkeys(config.consortium.parties, b""), Layout(classes), counts_mode(run, settings)
-    mechanism = counts_mechanism(run, settings, layout.parts, layout.length)
-    stage, *_ = mechanism.summed(sum_in(mode, run, _Nobody(), parties).added)
-    return records_needed(classes, (noise_on_entries(stage, len(parties)) / ONE) ** 2)
+    layout, mode = Layout(classes), counts_mode(config, settings)
+    mechanism = counts_mechanism(config, settings, layout.parts, layout.length)
+    stage, *_ = mechanism.summed(sum_in(mode, config, _Nobody(), _stand_ins(names)).added)
+    return records_needed(classes, (noise_on_entries(stage, len(names)) / ONE) ** 2)
 
 
-def _needed(config: ConsortiumConfig, public: PublicData) -> int:
-    run, names, task, pool = config.run, config.consortium.parties, config.task, public.pool.x
-    mechanism = configured_mechanism(run)
-    stage, *_ = mechanism.summed(vote_sum_of(run, _Nobody(), dict.fromkeys(names, b"")).added)
-    of_mean = 1.0 / math.sqrt(run.sums_in_mean)
-    spec = kernel_spec(run.sums, pool, task.inputs, len(task.classes), mechanism.noise_votes * of_mean, run.seed or 0)
+def _needed(config: RunConfig, names: Sequence[str], public: PublicData) -> int:
+    task, pool, mechanism = config.task, public.pool.x, configured_mechanism(config)
+    stage, *_ = mechanism.summed(vote_sum_of(config, _Nobody(), _stand_ins(names)).added)
+    of_mean = 1.0 / math.sqrt(config.sums_in_mean)
+    noise = mechanism.noise_votes * of_mean
+    spec = kernel_spec(config.sums, pool, task.inputs, len(task.classes), noise, config.seed or 0)
     spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(spec, pool, task.inputs), pool)
     needed = spectrum.contributions_needed(noise_on_entries(stage, len(names)) * of_mean, len(task.classes))
-    return math.ceil(needed / (PARTY_CONTRIBUTIONS if run.budget.unit == "party" else 1.0))
+    return math.ceil(needed / (PARTY_CONTRIBUTIONS if config.budget.unit == "party" else 1.0))
 
 
 def _warnings(
-    config: ConsortiumConfig, public: PublicData, forecasts: tuple[Forecast, ...], needed: int | None
+    config: RunConfig,
+    names: Sequence[str],
+    public: PublicData,
+    storage: Storage,
+    forecasts: tuple[Forecast, ...],
+    needed: int | None,
 ) -> list[str]:
-    found, parties, budget = [], len(config.consortium.parties), config.budget
+    found, parties, budget = [], len(names), config.budget
     if budget.epsilon > LARGE_EPSILON:
         found.append(f"budget.epsilon = {budget.epsilon:g} promises hardly anything to anybody: at most 8 is a promise")
     if parties < FEW_PARTIES:
@@ -319,8 +264,8 @@ def _warnings(
         found.append(
             f"with fewer than {needed} {whom} the noise hides classes: raise budget.epsilon, or have fewer classes"
         )
-    ledger = config.place.ledger
-    others = studies_about(ledger, public.pool.x) - {config.consortium.study} if ledger.exists() else set()
+    ledger = storage.ledger
+    others = studies_about(ledger, public.pool.x) - {storage.study} if ledger is not None and ledger.exists() else set()
     if others and config.votes.mode != SumMode.MASKED_AND_NOISED:
         found.append(
             "other studies have asked about inputs of this pool, and an institution gives one exact sum about an "

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from collegium.coordinator.run.factories import open_ledger
+from collegium.coordinator.run.foreseen import Foreseen
 from collegium.coordinator.run.open_run import OpenRun
 from collegium.coordinator.run.run_record import RunRecord, check_same_run
 from collegium.coordinator.run.surroundings import Compute, Progress, Reach, RunSetup, Storage, Watch
@@ -89,21 +90,25 @@ class CoordinatorRun:
                     ledger.require(Head.parse(held.ledger.head))
                 yield OpenRun(setup, self._public, ledger, held)
 
-    def check(self, *, thrown_away: bool = False) -> int:
+    def check(self) -> int:
         """Raise now what a run would raise before it asks any party, or at its end over the student's settings.
 
         For whoever has to start parties first: they need not start for a run that cannot go on.
 
-        Parameters
-        ----------
-        thrown_away : the ledger is a trial's. The evaluation is charged to it first, as a run would.
-
         Returns
         -------
-        How many queries the budget pays for, of those that the run asks.
+        How many queries the budget pays for, of those that have no label yet.
         """
         with self.prepare() as run:
-            return run.check(thrown_away=thrown_away)
+            return run.check()
+
+    def foresee(self) -> Foreseen:
+        """What the run would still ask, reuse and pay; the ledger pays for all of it, so give it copies of the files.
+
+        Raises what `check` raises.
+        """
+        with self.prepare() as run:
+            return run.foresee()
 
     def label(self) -> RunRecord:
         """Label queries until all are labelled, the budget ends or `Watch.should_stop` says so.

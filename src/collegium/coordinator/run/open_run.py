@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from collegium.coordinator.asking import Asking
 from collegium.coordinator.contradictions import Counted, check_counts
@@ -15,8 +15,10 @@ from collegium.coordinator.kinds.record_counts import CountsOnce, other_counts
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.rounds import ANSWERED
 from collegium.coordinator.run.factories import ledger_id
-from collegium.coordinator.run.label_set import LabelSet, student_quality
+from collegium.coordinator.run.foreseen import Foreseen, charged, origin_of
+from collegium.coordinator.run.label_set import UNASKED, LabelSet, student_quality
 from collegium.coordinator.run.run_record import (
+    SAME_AGAIN,
     GroupsRecord,
     LedgerRecord,
     RunRecord,
@@ -46,9 +48,10 @@ from collegium.errors import (
     QuorumNotReached,
 )
 from collegium.logs import event
-from collegium.models.students import read_student
+from collegium.models.students import mark_rehearsed, read_student
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.protocol.rehearsals import is_rehearsal
 from collegium_accounting.mechanisms import IntArray
 
 logger = logging.getLogger("collegium.coordinator")
@@ -113,15 +116,55 @@ class OpenRun:
         """What is known of the run; see run.json."""
         return self._notes.record
 
-    def check(self, *, thrown_away: bool = False) -> int:
+    def check(self) -> int:
         """See `CoordinatorRun.check`."""
-        if thrown_away:
-            self._pay_for_counts()
         self._trainer.check()
+        if self._sums is not None and self._sums.held:
+            return len(self._unchosen())  # they label for nothing
         indices = self._plan.noted(self.record, 0, LabelSet.nothing())
         keys = [_UNCHOSEN] if indices is None else self._keys_of(indices)
         self._why_nothing_to_ask(keys, keys)
-        return len(self._labels.worth_asking([f"{_UNCHOSEN} {number}" for number in range(sum(self._plan.sizes))]))
+        return len(self._labels.worth_asking(self._unchosen()))
+
+    def foresee(self) -> Foreseen:
+        """See `CoordinatorRun.foresee`: all that the run would pay is charged to the ledger."""
+        before, released = charged(self._ledger), self._sums is not None and len(self._sums.held)
+        self._pay_for_counts()
+        affordable, statement, sums = self.check(), self._releases.statement, self._sums
+        if sums is not None:
+            for further in range(sums.lacking - 1, -1, -1):
+                with suppress(BudgetExceeded):
+                    statement.pay(statement.sums, [f"{_UNCHOSEN} {further}"], further=further)
+        elif fresh := self._unchosen()[:affordable]:
+            for slot in statement.stages:
+                statement.pay(slot, fresh)
+        first = self._sums.first_name if self._sums is not None and released else None
+        counting = [one for one in (self._evaluation, *self._counts) if one.due(self._releases)]
+        labels, terms = self._ledger.labels(), self._ledger.terms()
+        return Foreseen(
+            affordable=affordable,
+            wanted=sum(self._plan.sizes),
+            decided=self._decided,
+            taken=sum(key not in labels for key in self._labels.all()),
+            sums=0 if sums is None else len(sums.held) + sums.lacking,
+            held=int(released),
+            origin=None if first is None else origin_of(self._ledger, first),
+            counts=tuple(one.part for one in counting),
+            unit=terms.unit,
+            delta=self._ledger.settings.delta,
+            budget=terms.epsilon_budget,
+            before=before,
+            after=charged(self._ledger),
+        )
+
+    @property
+    def _decided(self) -> int:
+        """How many queries have a label or an abstention."""
+        return int((self._label_set.labels != UNASKED).sum())
+
+    def _unchosen(self) -> list[str]:
+        """Names in place of the keys of queries that have no label yet."""
+        return [f"{_UNCHOSEN} {number}" for number in range(sum(self._plan.sizes) - self._decided)]
 
     def evaluate(self) -> None:
         """Have the parties measure the student of the labels so far, where that is configured."""
@@ -271,6 +314,7 @@ class OpenRun:
         Where the budget, the parties' policies or the sums so far leave no further one, those so far label all.
         """
         pending, pool, missing = self._labels.pending(queries), self._public.pool.x, ""
+        same = bool(pending) and not sums.lacking and not self.record.rounds
         if pending:
             try:
                 sums.take()
@@ -291,7 +335,7 @@ class OpenRun:
             self._releases.asking.show_ledger()
         known, all_ = len(sums.held), len(sums.held) + sums.lacking
         few = f"labels and student follow from {known} of {all_} class sums alone{missing}"
-        return few if 0 < known < all_ else None
+        return few if 0 < known < all_ else SAME_AGAIN if same else None
 
     def _note_groups(self, verdict: Verdict) -> None:
         """Note how the institutions were summed, and tell which of them are left out."""
@@ -355,6 +399,8 @@ class OpenRun:
             held = self._sums.held if self._sums is not None else []
             student = self._trainer.fit(self._label_set, sums=held[-1] if held else None)
         student.save(self._folder.student)
+        if is_rehearsal(self._config.name):
+            mark_rehearsed(self._folder.student)
         published = read_student(self._folder.student, device=self._setup.compute.device)
         holdout, quality = self._public.holdout, None
         if holdout is not None:

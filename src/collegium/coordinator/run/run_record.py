@@ -23,6 +23,7 @@ from collegium.errors import ConfigurationError
 from collegium.privacy.analysis.evaluation import Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.privacy.analysis.pool_fit import PoolFit
+from collegium.protocol.rehearsals import is_rehearsal
 from collegium.version import __version__
 from collegium_accounting.mechanisms import ABSTAIN, IntArray
 
@@ -30,6 +31,14 @@ RUN_FORMAT: Final = 7
 """Version of the record: raised with every change of its fields."""
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
+
+SAME_AGAIN = (
+    "another study asked the same sums before: labels and student are those of that study, nobody was asked, and "
+    "nothing was paid"
+)
+"""What run.json, the report and the last line say of a study that is no new one."""
+
+REHEARSAL = "A rehearsal: this student has learned from invented records, and its predictions mean nothing."
 
 _FIXED = ("task", "pool", "teachers", "mechanism", "neighbours", "seed")
 _FIXED_IN_BUDGET = ("unit", "bound")
@@ -251,6 +260,14 @@ class RunRecord(Record):
         return self.student.quality.accuracy if self.student is not None and self.student.quality is not None else None
 
     @property
+    def taught(self) -> int:
+        """How many institutions' answers the labels follow from, also where an earlier study asked for them."""
+        answered = sum(party.rounds_answered > 0 for party in self.parties.values())
+        if answered or self.groups is None:
+            return answered or len(self.parties)
+        return sum(len(one) for number, one in enumerate(self.groups.members) if number != self.groups.left_out)
+
+    @property
     def record_is(self) -> str:
         """What one record is: a person where every party said so, else a row."""
         return "person" if self.parties and all(party.persons for party in self.parties.values()) else "row"
@@ -352,7 +369,7 @@ def begun(
         asked=config.model_dump(mode="json"),
         versions=_versions(),
         private=private_noise,
-        cautions=[] if private_noise else [NOT_PRIVATE],
+        cautions=[*([] if private_noise else [NOT_PRIVATE]), *([REHEARSAL] if is_rehearsal(config.name) else [])],
         pool=PoolRecord(sha256=pool.sha256, inputs=pool.shape[0]),
         sum_mode=sum_mode,
     )

@@ -41,6 +41,7 @@ class CoordinatorService:
     ----------
     public : pool and holdout.
     wait_s : once a quorum is connected, how long the other expected parties may take to connect too.
+    patience_s : how long a quorum may take to connect at first; None waits for ever.
     on_progress : called as steps go on.
     on_event : called, on the sessions' thread, with every connection, disconnection, refusal and violation.
     """
@@ -51,12 +52,17 @@ class CoordinatorService:
         public: PublicData,
         *,
         wait_s: float,
+        patience_s: float | None = None,
         on_progress: Callable[[Progress], None] = lambda step: None,
         on_event: OnEvent = lambda event: None,
     ) -> None:
         self._config, self._public, self._on_progress = config, public, on_progress
         self._folder, self._study = config.place, config.consortium.study
-        self._sessions = SessionService(config, pool=public.spec, wait_s=wait_s, on_event=on_event)
+        self._sessions = SessionService(
+            config, pool=public.spec, wait_s=wait_s, on_event=on_event, patience_s=patience_s
+        )
+        self.traffic = self._sessions.parties.traffic
+        """Bytes of the messages to and from each party."""
         self._aside: set[str] = set()
 
     @contextmanager
@@ -81,6 +87,14 @@ class CoordinatorService:
             raise
         self._sessions.parties.farewell("the run is finished")
         return result
+
+    def farewell(self, reason: str) -> None:
+        """Tell the parties that nothing more comes."""
+        self._sessions.parties.farewell(reason)
+
+    def rest(self) -> None:
+        """Stay up after a study: parties may enrol, and those that stay wait on their connections."""
+        self._sessions.parties.welcome_again()
 
     def _complete(self) -> RunRecord:
         """Run to the end, whoever joins or leaves meanwhile."""

@@ -7,6 +7,7 @@ Every method but `PartyServicer.__init__` runs on the server's asyncio loop. Oth
 import asyncio
 import contextlib
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from collegium import limits
 from collegium.coordinator.service.outstanding import Outstanding, Pending, Session
 from collegium.coordinator.service.peer_events import EventKind, OnEvent, look_at, telling, uncancelled
 from collegium.data.task import Task
-from collegium.errors import CannotServe, CollegiumError, IdentityError, ProtocolViolation, Unreachable
+from collegium.errors import CannotServe, CollegiumError, IdentityError, OtherPurpose, ProtocolViolation, Unreachable
 from collegium.protocol.certificates import Subject
 from collegium.protocol.channels import SERVICE, certified, refusal, require_version, server_options
 from collegium.protocol.codec import parse
@@ -38,6 +39,15 @@ class SessionLimits:
     """How many more replies than requests a session may send: those to requests that nobody waits for any more."""
 
 
+@dataclass
+class Traffic:
+    """Bytes of the requests to one party, and of what it sent after its Hello."""
+
+    sent: int = 0
+    received: int = 0
+
+
+# More than 15 methods: the sessions of all parties, which every message and every roster changes.
 class PartyServicer:
     """The parties that are connected, and the requests that each has still to answer.
 
@@ -45,9 +55,18 @@ class PartyServicer:
     ----------
     roster : the parties to admit.
     on_event : called on the server's loop with every connection, disconnection, refusal and violation.
+    rehearsal : whether parties that rehearse are admitted, and no others.
+
+    Attributes
+    ----------
+    traffic : bytes of the messages to and from each party.
     """
 
-    def __init__(self, roster: Roster, task: Task, on_event: OnEvent, session_limits: SessionLimits) -> None:
+    def __init__(
+        self, roster: Roster, task: Task, on_event: OnEvent, session_limits: SessionLimits, *, rehearsal: bool = False
+    ) -> None:
+        self._rehearsal = rehearsal
+        self.traffic = defaultdict[str, Traffic](Traffic)
         self.present: set[str] = set()
         self.changed = threading.Condition()
         self._roster, self._limits, self._tell = roster, session_limits, telling(on_event)
@@ -100,6 +119,10 @@ class PartyServicer:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), timeout_s)
 
+    async def welcome_again(self) -> None:
+        """Hold whoever comes from now on, after a farewell."""
+        self._farewell = None
+
     # -- one stream ------------------------------------------------------------------------------
 
     async def _attend(self, _: Any, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
@@ -129,9 +152,14 @@ class PartyServicer:
             raise IdentityError(f"the certificate is {subject.name}'s, the Hello says {hello.party[:64]!r}")
         self._roster.admit(subject)
         welcome = pb.Welcome(
-            protocol_version=limits.PROTOCOL_VERSION, consortium=self._roster.consortium, task_json=self._task_json
+            protocol_version=limits.PROTOCOL_VERSION,
+            consortium=self._roster.consortium,
+            task_json=self._task_json,
+            rehearsal=self._rehearsal,
         )
         await context.write(pb.FromCoordinator(welcome=welcome).SerializeToString())
+        if hello.rehearsal != self._rehearsal:  # it reads why from the Welcome
+            raise OtherPurpose(OtherPurpose.study if self._rehearsal else OtherPurpose.rehearsal)
 
     async def _hold(self, session: Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         """Send and receive until the party goes, is told to go, or breaks the protocol."""
@@ -168,6 +196,7 @@ class PartyServicer:
                 await context.write(pb.FromCoordinator(roster=item).SerializeToString())
             elif (request := self.requests.find(item)) is not None:
                 session.replies_left += 1
+                self.traffic[session.subject.name].sent += len(request.posted.data)
                 await context.write(request.posted.data)
         session.told_farewell = True
         farewell = pb.Farewell(reason=self._farewell or "the run is over")
@@ -176,6 +205,7 @@ class PartyServicer:
     async def _receive_all(self, session: Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         while (data := await context.read()) is not EOF and not session.over:
             message = _parse(data)
+            self.traffic[session.subject.name].received += len(data)
             if message.WhichOneof("body") == "leaving":
                 raise CannotServe(CannotServe.reasons.get(message.leaving.code, CannotServe.reasons["records"]))
             if message.WhichOneof("body") != "reply":

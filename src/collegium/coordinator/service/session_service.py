@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,7 +16,7 @@ from collegium.coordinator.service.peer_events import OnEvent, SessionEvent
 from collegium.coordinator.service.sessions import EventLog, GrpcParties
 from collegium.coordinator.settings.consortium import ConsortiumConfig, all_tasks
 from collegium.data.values import ArraySpec
-from collegium.errors import CollegiumError, ConfigurationError, IdentityError, StorageError
+from collegium.errors import CollegiumError, ConfigurationError, IdentityError, QuorumNotReached, StorageError
 from collegium.logs import event
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, RenewedCredentials, load_authority
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
@@ -39,6 +40,7 @@ class SessionService:
     ----------
     pool : the public pool, which parties agree to when they enrol.
     wait_s : once a quorum is connected, how long the other expected parties may take to connect too.
+    patience_s : how long a quorum may take to connect; None waits for ever.
     on_event : called, on the sessions' thread, with every connection, disconnection, refusal and violation.
 
     Raises
@@ -46,8 +48,16 @@ class SessionService:
     ConfigurationError or StorageError, when the folder is another consortium's or was never provisioned.
     """
 
-    def __init__(self, config: ConsortiumConfig, *, pool: ArraySpec, wait_s: float, on_event: OnEvent) -> None:
-        self._config, self._wait_s, self._on_event = config, wait_s, on_event
+    def __init__(
+        self,
+        config: ConsortiumConfig,
+        *,
+        pool: ArraySpec,
+        wait_s: float,
+        on_event: OnEvent,
+        patience_s: float | None = None,
+    ) -> None:
+        self._config, self._wait_s, self._patience_s, self._on_event = config, wait_s, patience_s, on_event
         self._folder = config.place
         self._members_file = self._folder.members
         self._members = self._members_file.read()
@@ -72,8 +82,9 @@ class SessionService:
             renewed=self._renewed,
             roster=self._roster,
             task=config.task,
-            run_id=config.name,
+            run_id=config.run.name,
             on_event=self.take_event,
+            rehearsal=config.consortium.rehearsal,
         )
         registrar = Registrar(
             self._authority,
@@ -116,15 +127,21 @@ class SessionService:
             return self._members
 
     def await_quorum(self) -> Members:
-        """Wait, for as long as it takes, until a quorum is connected; then a little for the others."""
-        told = ""
+        """Wait until a quorum is connected, for as long as it takes or may take; then a little for the others.
+
+        QuorumNotReached where ``patience_s`` passes first.
+        """
+        told, until_s = "", None if self._patience_s is None else time.monotonic() + self._patience_s
         with self._changed:
             while len(self._connected()) < (needed := quorum_of(self._config, self._members)):
                 said = f"{len(self._connected())} of {needed} parties that a round needs are connected"
                 if said != told:
                     waiting = event("waiting-for-quorum", connected=len(self._connected()), needed=needed)
                     logger.info("%s", told := said, extra=waiting)
-                self._changed.wait()
+                left_s = None if until_s is None else until_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    raise QuorumNotReached(f"{said}, and no more came within {self._patience_s:g} s")
+                self._changed.wait(left_s)
             self._changed.wait_for(
                 lambda: len(self._connected()) == len(self._members.expected()), timeout=self._wait_s
             )

@@ -80,6 +80,13 @@ class GrpcParties:
         refusal and breach of the protocol; `EventLog` by default.
     session_limits
         Timeouts; see `SessionLimits`.
+    rehearsal
+        Whether parties that rehearse are admitted, and no others.
+
+    Attributes
+    ----------
+    traffic
+        Bytes of the messages to and from each party.
     """
 
     def __init__(  # noqa: PLR0913 -- what a server is given once, by name
@@ -92,9 +99,11 @@ class GrpcParties:
         run_id: str,
         on_event: OnEvent | None = None,
         session_limits: SessionLimits = SessionLimits(),  # noqa: B008 -- frozen
+        rehearsal: bool = False,
     ) -> None:
         self._credentials, self._run_id = server_credentials(credentials, renewed), run_id
-        self._servicer = PartyServicer(roster, task, on_event or EventLog(), session_limits)
+        self._servicer = PartyServicer(roster, task, on_event or EventLog(), session_limits, rehearsal=rehearsal)
+        self.traffic = self._servicer.traffic
         self._thread = LoopThread("sessions")
         self._server: Any = None
 
@@ -199,6 +208,10 @@ class GrpcParties:
     def farewell(self, reason: str, *, timeout_s: float = 10.0) -> None:
         """Tell every party, those that come back later too, that the run is over."""
         self._thread.run(self._servicer.farewell(reason, timeout_s))
+
+    def welcome_again(self) -> None:
+        """Hold whoever comes from now on, after a farewell: parties that stay wait on their connections."""
+        self._thread.run(self._servicer.welcome_again())
 
     def close(self) -> None:
         """Stop listening and cut every session; parties come back later unless they were told farewell."""

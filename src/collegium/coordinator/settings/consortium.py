@@ -10,6 +10,7 @@ from collegium.data.loading.sources import data_root as find_data_root
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
 from collegium.protocol.channels import is_loopback, split_address
+from collegium.protocol.rehearsals import SUFFIX, is_rehearsal, rehearsal_of
 from collegium.protocol.roster import PartyName
 from collegium.settings import Frozen, line_of, read_config, read_toml, validate_config
 from collegium_accounting.mechanisms import SumMode
@@ -30,6 +31,8 @@ class ConsortiumSettings(Frozen):
     parties: tuple[PartyName, ...] = Field(min_length=1)
     study: PartyName | None = None
     """Which of the consortium's studies is meant; the command line says it. None is that of this file alone."""
+    rehearsal: bool = False
+    """Whether this is a rehearsal with invented records, in a folder of its own; the command line says it."""
     folder: Path
     """Keys, roster, ledger and labels; a relative path starts at the folder of this file."""
     data_root: Path | None = None
@@ -38,6 +41,8 @@ class ConsortiumSettings(Frozen):
     certificate_days: int = Field(default=365, ge=1, le=3650)
     status: str | None = None
     """``host:port`` where the live page is shown, such as 127.0.0.1:8080; none by default."""
+    status_hosts: tuple[str, ...] = ()
+    """Further names under which the live page may be asked for, such as that of a Kubernetes service."""
     device: str = "auto"
     threads: int = Field(default=1, ge=1)
 
@@ -74,6 +79,13 @@ class ConsortiumConfig(RunConfig):
 
     consortium: ConsortiumSettings
 
+    @field_validator("name")
+    @classmethod
+    def _is_no_rehearsal(cls, name: str) -> str:
+        if is_rehearsal(name):
+            raise ValueError(f"a name that ends in {SUFFIX} is that of a rehearsal: take another")
+        return name
+
     @model_validator(mode="after")
     def _seed_fits(self) -> "ConsortiumConfig":
         counted = self.evaluation is not None or self.pool_check is not None or bool(self.counts)
@@ -85,12 +97,13 @@ class ConsortiumConfig(RunConfig):
     @property
     def place(self) -> "ConsortiumFolder":
         """Where everything of this study lies."""
-        return ConsortiumFolder(self.consortium.folder, self.consortium.study)
+        return ConsortiumFolder(self.consortium.folder, self.consortium.study, rehearsal=self.consortium.rehearsal)
 
     @property
     def run(self) -> RunConfig:
         """The configuration of the run, without the consortium's own settings."""
-        return RunConfig(**{name: getattr(self, name) for name in RunConfig.model_fields})
+        values = {name: getattr(self, name) for name in RunConfig.model_fields}
+        return RunConfig(**values | ({"name": rehearsal_of(self.name)} if self.consortium.rehearsal else {}))
 
 
 def read_consortium(path: Path, study: str | None = None) -> ConsortiumConfig:
@@ -127,7 +140,8 @@ def _of_study(path: Path, config: ConsortiumConfig, study: str) -> ConsortiumCon
 def all_tasks(config: ConsortiumConfig) -> tuple[Task, ...]:
     """What the consortium means to learn, over all of its studies."""
     found = [config.task]
-    for file in sorted(config.place.studies.glob(f"*/{STUDY_FILE}")):
+    for study in config.place.named():
+        file = config.place.studies / study / STUDY_FILE
         values, text = read_toml(file)
         if "task" in values:
             found.append(validate_config(values["task"], Task, f"{file}: task", text))
@@ -146,11 +160,13 @@ class ConsortiumFolder:
     Parameters
     ----------
     study : whose labels, student and report lie in ``run``; None for the study of the consortium's own file.
+    rehearsal : whether ledger and run are those of the rehearsal, which is made anew each time.
     """
 
-    def __init__(self, path: Path, study: str | None = None) -> None:
+    def __init__(self, path: Path, study: str | None = None, *, rehearsal: bool = False) -> None:
         self.path, self.study = path, study
-        self.ledger = path / "ledger.sqlite"
+        kept = path / "rehearsal" if rehearsal else path
+        self.ledger = kept / "ledger.sqlite"
         """The one account of the records, over all studies."""
         self.studies = path / "studies"
         self.members = MembersFile(path)
@@ -160,8 +176,20 @@ class ConsortiumFolder:
         self.requests = path / "requests.pem"
         self.certificates = path / "certificates.pem"
         """What an authority that is kept apart has to sign, and what it signed."""
-        self.run = path / "run" if study is None else self.studies / study
-        self.status = path / "status.json"
+        self.run = self.studies / study if study is not None and not rehearsal else kept / "run"
+        self.begin = self.run / "begin"
+        """Where there is such a file, a coordinator that stays up begins this study, or goes on with it."""
+        self.status = kept / "status.json"
         """Who is connected and what goes on, as the serving process last wrote it."""
         self.lock = path / ".serving.lock"
         """Held by the process that serves."""
+
+    def begun(self) -> list[str]:
+        """The named studies that a coordinator that stays up is to serve, in the order in which they were begun."""
+        places = [ConsortiumFolder(self.path, study) for study in self.named()]
+        due = [(place.begin.stat().st_mtime_ns, str(place.study)) for place in places if place.begin.exists()]
+        return [study for _, study in sorted(due)]
+
+    def named(self) -> list[str]:
+        """The studies beside the consortium's own, sorted."""
+        return sorted(file.parent.name for file in self.studies.glob(f"*/{STUDY_FILE}"))

@@ -19,6 +19,7 @@ from collegium.privacy.analysis.ledger_report import charged_epsilons
 from collegium.privacy.ledger.entry import ABSTENTION
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.certificates import read_certificate
+from collegium.protocol.question import about_all_records
 from collegium.whole_files import is_held
 
 LAST_FAILURES = 5
@@ -39,6 +40,7 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
     failures = _failures(rounds)
     return {
         "consortium": members.consortium,
+        "study": folder.study,
         "served": served,
         "state": "not started" if run is None else run.state,
         "sum_mode": None if run is None else run.sum_mode,
@@ -48,11 +50,18 @@ def consortium_status(folder: ConsortiumFolder, now: datetime) -> dict[str, Any]
         },
         "rounds": len(rounds),
         "round_seconds": _durations([entry.seconds for entry in rounds]),
-        "queries": None if run is None else run.config.queries.count if run.labels is None else run.labels.asked,
+        "queries": None if run is None else _queries(run),
         "privacy": _privacy(folder),
         "dropouts": dict(Counter(code_of(failure["outcome"]) for failure in failures)),
         "last_failures": failures[-LAST_FAILURES:],
     }
+
+
+def _queries(run: RunRecord) -> int:
+    """How many inputs the run means to label: sums over all records label the whole pool."""
+    if run.labels is not None:
+        return run.labels.asked
+    return run.pool.inputs if about_all_records(run.config.mechanism.kind) else run.config.queries.count
 
 
 @lru_cache(maxsize=4)

@@ -18,7 +18,7 @@ from collegium.coordinator.service.peer_events import SessionEvent
 from collegium.coordinator.service.session_service import quorum_of
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.watching.consortium_status import code_of, consortium_status
-from collegium.protocol.question import about_all_records
+from collegium.coordinator.watching.stages import asked_of, share_done
 
 FAREWELL = "farewell"
 PACE_S = 3.0
@@ -89,6 +89,7 @@ class Snapshots:
     ----------
     config : of the consortium.
     live : what the serving process knows.
+    pool_inputs : of the public pool, which sums over all records label as a whole.
     now, clock : the time, and monotonic seconds.
     """
 
@@ -97,10 +98,12 @@ class Snapshots:
         config: ConsortiumConfig,
         live: LiveState,
         *,
+        pool_inputs: int | None = None,
         now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config, self._live = config, live
+        self._config, self._live, self._asks = config, live, asked_of(config)
+        self._wanted = pool_inputs if self._asks["sums"] and pool_inputs else config.queries.count
         self._folder = config.place
         self._now, self._clock = now, clock
         self._lock = threading.Lock()
@@ -116,22 +119,29 @@ class Snapshots:
     def _make(self) -> dict[str, Any]:
         now, moment = self._now(), self._live.snapshot()
         status = consortium_status(self._folder, now)
-        of_all = about_all_records(self._config.mechanism.kind)
-        if status["state"] == "finished" and not of_all and self._config.queries.count > (status["queries"] or 0):
+        if (
+            status["state"] == "finished"
+            and not self._asks["sums"]
+            and self._config.queries.count > (status["queries"] or 0)
+        ):
             status |= {"state": "labelling", "queries": self._config.queries.count}  # more are wanted since
         quorum = quorum_of(self._config, self._folder.members.read())
         parties = {name: _live(party, moment.connected_since.get(name)) for name, party in status["parties"].items()}
         connected = sum(party["connected"] for party in parties.values())
+        short, fits = connected < quorum, self._asks["teachers"]
+        phase = _phase(status, moment, now, short=short, fitting=connected if fits else None)
         return status | {
             "at": _text(now),
             "started": _text(moment.started),
             "served": True,
-            "queries": status["queries"] or self._config.queries.count,
+            "queries": status["queries"] or self._wanted,
+            "asks": self._asks,
             "parties": parties,
             "expected": sum(party["membership"] != "left" for party in parties.values()),
             "connected": connected,
             "quorum": quorum,
-            "phase": _phase(status, moment, now, short=connected < quorum, connected=connected),
+            "phase": phase,
+            "share_done": share_done(self._asks, phase, status["rounds"]),
             "report": RunFolder(self._folder.run).report.exists(),
             "refused_connections": moment.refused,
             "protocol_violations": moment.violations,
@@ -145,11 +155,12 @@ def _live(party: Mapping[str, Any], since: datetime | None) -> dict[str, Any]:
 
 
 def _phase(
-    status: Mapping[str, Any], moment: LiveSnapshot, now: datetime, *, short: bool, connected: int
+    status: Mapping[str, Any], moment: LiveSnapshot, now: datetime, *, short: bool, fitting: int | None
 ) -> dict[str, Any]:
     """What goes on: a step of a run with how far it is, ``waiting`` for a quorum, or ``finished``.
 
-    ``seconds_left`` is the time to the end of the step at its present pace, None where nothing tells it.
+    ``fitting`` parties fit teachers once they have the pool; None where there are none. ``seconds_left`` is the time to
+    the end of the step at its present pace, None where nothing tells it.
     """
     step = moment.step
     between = {"done": 0, "total": 0, "seconds_left": None}
@@ -157,8 +168,8 @@ def _phase(
         return {"step": "finished"} | between
     if step is None or (short and step.step not in ("student", "report")):
         return {"step": "waiting"} | between
-    if step.step == "hold_pool" and step.done >= step.total:
-        return {"step": "fit", "done": 0, "total": connected, "seconds_left": None}  # until the first one is ready
+    if step.step == "hold_pool" and step.done >= step.total and fitting is not None:
+        return {"step": "fit", "done": 0, "total": fitting, "seconds_left": None}  # until the first one is ready
     passed = 0.0 if moment.step_began is None else (now - moment.step_began).total_seconds()
     left = round(passed * (step.total - step.done) / step.done) if step.done and passed >= PACE_S else None
     return {"step": step.step, "done": step.done, "total": step.total, "seconds_left": left}

@@ -42,7 +42,11 @@ def _metrics(snapshot: Mapping[str, Any]) -> Iterable[Metric]:
     yield gauge("parties_connected", "Parties that are connected now.", snapshot["connected"])
     yield gauge("parties_quorum", "Parties that a round needs.", snapshot["quorum"])
     yield gauge("phase", "1 for the phase that the run is in now.", {snapshot["phase"]["step"]: 1}, "phase")
-    yield gauge("queries", "Queries that the run asks.", snapshot["queries"])
+    yield gauge("study_info", "1 for the study that is served.", {snapshot["study"] or "own": 1}, "study")
+    yield gauge("study_done", "How much of the study is done, from 0 to 1.", snapshot["share_done"])
+    left = snapshot["phase"]["seconds_left"]
+    yield gauge("phase_seconds_left", "Seconds to the end of the phase at its present pace.", left)
+    yield gauge("queries", "Inputs that the run labels.", snapshot["queries"])
     yield counter("labels_issued", "Labels in the ledger.", privacy["labels"])
     yield counter("abstentions", "Queries left without a label.", privacy["abstentions"])
     for key, text in (

@@ -11,6 +11,7 @@ from collegium.coordinator.report import page as report_page
 from collegium.coordinator.report.page import LOOK, natural, templates
 from collegium.coordinator.run.run_folder import plain
 from collegium.coordinator.watching.consortium_status import code_of
+from collegium.coordinator.watching.stages import here, stages_of
 
 _HERE = files("collegium.coordinator.watching")
 STYLE = LOOK + _HERE.joinpath("status.css").read_text(encoding="utf-8")
@@ -33,8 +34,10 @@ _DOING: dict[str, str] = {
     "describe": "Asking the parties who they are: {done} of {total} have answered.",
     "hold_pool": "Sending the public pool to the parties: {megabytes} of {total_megabytes} MB.",
     "fit": "The parties fit their teachers: {done} of {total} are ready.",
-    "votes": "Round {round} is under way: {done} of {total} parties have answered.",
+    "votes": "Round {round}{of_sums} is under way: {done} of {total} parties have answered.",
     "labels": "Round {rounds} is done: {done} of {total} queries are decided.",
+    "pool_check": "The parties count how well the pool covers their records: {done} of {total} have answered.",
+    "evaluation": "The parties measure the student on their records: {done} of {total} have answered.",
     "student": "Fitting the student: step {done} of {total}.",
     "report": "The run is finished.",
     "finished": "The run is finished.",
@@ -46,21 +49,11 @@ _MEANING = {
     "protocol": "broke the protocol",
     "identity": "certificate or name not accepted",
     "version": "another version of the software",
+    "other-purpose": "it rehearses, or is asked to a rehearsal",
     "internal": "an error of its own software",
     "storage": "its own disk",
     "other": "something else",
 }
-
-
-_STAGES = (
-    ("Parties connect", ("waiting", "describe")),
-    ("They get the pool", ("hold_pool",)),
-    ("They fit teachers", ("fit",)),
-    ("Labels", ("votes", "labels")),
-    ("Student", ("student",)),
-    ("Report", ("report", "finished")),
-)
-"""The stages of a run in their order, and the steps that each is made of."""
 
 
 def _meaning(code: str) -> str:
@@ -81,7 +74,7 @@ def render(snapshot: Mapping[str, Any]) -> str:
             style=STYLE,
             script=SCRIPT,
             doing=_doing(snapshot),
-            stages=_stages(snapshot["phase"]["step"]),
+            stages=_stages(snapshot["asks"], snapshot["phase"]["step"]),
             time=at.strftime("%H:%M:%S"),
             rows=sorted(
                 (_row(name, party, at, late.get(name, "")) for name, party in shown["parties"].items()), key=_place
@@ -107,17 +100,17 @@ def _doing(snapshot: Mapping[str, Any]) -> str:
         quorum=snapshot["quorum"],
         rounds=rounds,
         round=rounds + 1,
+        of_sums=f" of {snapshot['asks']['sums']}" if snapshot["asks"]["sums"] else "",
     )
 
 
-def _stages(step: str) -> list[tuple[str, str]]:
+def _stages(asks: Mapping[str, Any], step: str) -> list[tuple[str, str]]:
     """Each stage with ``done``, ``now`` or ``later``; none where the step belongs to no run."""
-    here = next((number for number, (_, steps) in enumerate(_STAGES) if step in steps), None)
-    if here is None:
+    if (number := here(asks, step)) is None:
         return []
-    here += step == "finished"
-    states = ("done" if number < here else "now" if number == here else "later" for number in range(len(_STAGES)))
-    return [(name, state) for (name, _), state in zip(_STAGES, states, strict=True)]
+    number += step == "finished"
+    names = [name for name, _ in stages_of(asks)]
+    return [(name, "done" if at < number else "now" if at == number else "later") for at, name in enumerate(names)]
 
 
 def _row(name: str, party: Mapping[str, Any], at: datetime, late: str) -> dict[str, Any]:

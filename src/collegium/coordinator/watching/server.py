@@ -11,7 +11,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -66,13 +66,20 @@ class StatusServer:
     address : ``host:port``; port 0 takes a free one.
     snapshot : what to show; see `Snapshots`.
     report : makes the text of the run's report; None before there is one.
+    hosts : further names under which it may be asked for, such as that of a service that leads here.
 
     Raises StorageError, when entered, where the address cannot be had.
     """
 
-    def __init__(self, address: str, snapshot: Callable[[], Snapshot], report: Report = lambda: None) -> None:
+    def __init__(
+        self,
+        address: str,
+        snapshot: Callable[[], Snapshot],
+        report: Report = lambda: None,
+        hosts: Collection[str] = (),
+    ) -> None:
         self._host, self._port = split_address(address)
-        self._application = _application(self._host, snapshot, report)
+        self._application = _application({self._host, *hosts}, snapshot, report)
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -132,7 +139,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     error_task_class = _Refusal
 
 
-def _application(host: str, snapshot: Callable[[], Snapshot], report: Report) -> WSGIApplication:
+def _application(hosts: Collection[str], snapshot: Callable[[], Snapshot], report: Report) -> WSGIApplication:
     """What answers a request; see `StatusServer`."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotMetrics(snapshot))
@@ -160,7 +167,7 @@ def _application(host: str, snapshot: Callable[[], Snapshot], report: Report) ->
 
         if environ["REQUEST_METHOD"] != "GET":
             return refuse(HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET")
-        if not _is_for_us(environ.get("HTTP_HOST"), host):
+        if not _is_for_us(environ.get("HTTP_HOST"), hosts):
             return refuse(HTTPStatus.MISDIRECTED_REQUEST)
         try:
             if environ["PATH_INFO"] == "/metrics":
@@ -179,12 +186,12 @@ def _application(host: str, snapshot: Callable[[], Snapshot], report: Report) ->
     return application
 
 
-def _is_for_us(given: str | None, host: str) -> bool:
-    """Whether a Host header names this server by a number, as localhost, or by the name ``host`` that it was given."""
+def _is_for_us(given: str | None, hosts: Collection[str]) -> bool:
+    """Whether a Host header names this server by a number, as localhost, or by one of its names."""
     if not given:
         return False
     name = given.rpartition(":")[0] if not given.endswith("]") and ":" in given else given
-    if name.lower() in ("localhost", host.lower()):
+    if name.lower() in ("localhost", *map(str.lower, hosts)):
         return True
     try:
         ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))

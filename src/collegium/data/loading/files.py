@@ -1,4 +1,4 @@
-"""Read the user's own files: ``.npz``, ``.csv``, ``.parquet`` and folders of images. No pickle is read."""
+"""Read the user's own files: ``.npz``, ``.csv``, ``.parquet``, ``.xlsx`` and folders of images. No pickle is read."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data.loading import excel
 from collegium.data.loading.dicom import is_dicom, patient_of, read_dicom
 from collegium.data.loading.saved_datasets import is_saved_dataset, read_saved_dataset
 from collegium.data.loading.sources import DATA_ROOT_VARIABLE, DataSource, Records
@@ -88,7 +89,7 @@ def read_file(path: Path, source: DataSource, task: Task) -> Records:
 
 
 def read_table(path: Path, source: DataSource) -> pd.DataFrame:
-    """The rows of a ``.csv`` or ``.parquet`` file, read as ``source`` says; DataError if it cannot be read."""
+    """The rows of a ``.csv``, ``.parquet`` or ``.xlsx`` file, read as ``source`` says; DataError if it cannot."""
     import pandas as pd
 
     match _ending(path):
@@ -98,12 +99,16 @@ def read_table(path: Path, source: DataSource) -> pd.DataFrame:
             return frame
         case ".parquet":
             return _read_parquet(path)
-    advice = "; save a workbook of Excel as CSV" if path.suffix.lower() in (".xls", ".xlsx", ".ods") else ""
-    raise DataError(f"{path} is no .npz, .csv or .parquet file and no folder of images{advice}")
+        case excel.ENDING:
+            return excel.read_sheet(path, source.sheet, source.decimal)
+    advice = "; save it as .xlsx or CSV" if path.suffix.lower() in (".xls", ".xlsm", ".xlsb", ".ods") else ""
+    raise DataError(f"{path} is no .npz, .csv, .parquet or .xlsx file and no folder of images{advice}")
 
 
 def header_of(path: Path, source: DataSource) -> list[str]:
-    """The names of the columns of a ``.csv`` or ``.parquet`` file; none for any other. No row is read."""
+    """The names of the columns of a ``.csv``, ``.parquet`` or ``.xlsx`` file; none for any other. No row is read."""
+    if _ending(path) == excel.ENDING:
+        return excel.names_in(path, source.sheet)
     if _ending(path) == ".csv":
         frame = read_csv(path, separator=source.separator, encoding=source.encoding, nrows=0)
         return [str(name) for name in frame.columns]
@@ -129,6 +134,8 @@ def found_settings(path: Path, source: DataSource) -> tuple[dict[str, object], p
     DataError
         If the file cannot be read with any.
     """
+    if _ending(path) != ".csv":
+        return {}, read_table(path, source)
     tried: list[DataError] = []
     for encoding in dict.fromkeys((source.encoding, "utf-8", "utf-16", "cp1252")):
         for separator in dict.fromkeys((source.separator, ",", ";", "\t", "|")):

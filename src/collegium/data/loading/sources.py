@@ -73,8 +73,8 @@ class DataSource(Frozen):
     """Records ``start`` to ``stop`` of one split of a named public set, of an installed package's source or of a file.
 
     A file is an ``.npz`` (arrays ``x`` and ``y``, or ``x_train``, ``y_train``, ``x_test``, ``y_test``;
-    further arrays of as many rows are columns), a ``.csv`` or ``.parquet``, compressed or not, a folder of
-    images (DICOM too) with one sub-folder per class, or a folder that Hugging Face's ``save_to_disk`` wrote. A
+    further arrays of as many rows are columns), a ``.csv`` or ``.parquet``, compressed or not, an ``.xlsx``, a folder
+    of images (DICOM too) with one sub-folder per class, or a folder that Hugging Face's ``save_to_disk`` wrote. A
     relative path starts at the data root. A database is named by its SQLAlchemy URL, and ``query`` by its SQL.
 
     ``start`` and ``stop`` count positions, so that one record less shifts another into the part: they are for
@@ -97,6 +97,8 @@ class DataSource(Frozen):
     """What stands between the values of a line of a CSV file."""
     encoding: str = "utf-8"
     """How a CSV file writes letters, such as ``cp1252`` for files of Excel on Windows."""
+    sheet: str | None = Field(default=None, min_length=1)
+    """The sheet of an Excel workbook; the first one where it is left out."""
     decimal: Literal[".", ","] = "."
     """The decimal mark of numbers that are written as text."""
     thousands: Literal["", ".", ",", " ", "'"] = ""

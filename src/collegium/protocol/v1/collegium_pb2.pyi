@@ -30,14 +30,16 @@ class FromCoordinator(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., request: _Optional[_Union[Request, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., roster: _Optional[_Union[RosterUpdate, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "party", "software")
+    __slots__ = ("protocol_version", "party", "software", "rehearsal")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     PARTY_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_FIELD_NUMBER: _ClassVar[int]
+    REHEARSAL_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     party: str
     software: str
-    def __init__(self, protocol_version: _Optional[int] = ..., party: _Optional[str] = ..., software: _Optional[str] = ...) -> None: ...
+    rehearsal: bool
+    def __init__(self, protocol_version: _Optional[int] = ..., party: _Optional[str] = ..., software: _Optional[str] = ..., rehearsal: _Optional[bool] = ...) -> None: ...
 
 class Leaving(_message.Message):
     __slots__ = ("code",)
@@ -46,14 +48,16 @@ class Leaving(_message.Message):
     def __init__(self, code: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol_version", "consortium", "task_json")
+    __slots__ = ("protocol_version", "consortium", "task_json", "rehearsal")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CONSORTIUM_FIELD_NUMBER: _ClassVar[int]
     TASK_JSON_FIELD_NUMBER: _ClassVar[int]
+    REHEARSAL_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     consortium: str
     task_json: str
-    def __init__(self, protocol_version: _Optional[int] = ..., consortium: _Optional[str] = ..., task_json: _Optional[str] = ...) -> None: ...
+    rehearsal: bool
+    def __init__(self, protocol_version: _Optional[int] = ..., consortium: _Optional[str] = ..., task_json: _Optional[str] = ..., rehearsal: _Optional[bool] = ...) -> None: ...
 
 class RosterUpdate(_message.Message):
     __slots__ = ("roster_json",)

@@ -1,0 +1,100 @@
+"""A party notices that its records are others than those that it last answered with, and says what follows."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.sums_scene import COLUMNS, POOL, SPEC, TASK
+from support.typist import typed
+
+from collegium.data import PoolStore
+from collegium.models.kernels import KernelSpec
+from collegium.parties.config import PartyConfig
+from collegium.parties.enrolment import keep_tasks
+from collegium.parties.opening import Opening
+from collegium.protocol.certificates import Authority
+from collegium.protocol.identities import Credentials, issue_kit
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.messages import Request
+from collegium.protocol.question import Terms
+from collegium.protocol.replies import Counts
+from collegium.protocol.requests import Ask
+from collegium_accounting.mechanisms.class_sums import ClassSums
+
+OTHER = replace(SPEC, landmarks=SPEC.landmarks[:-1])
+CHANGED = "RECORDS CHANGED since this party last answered"
+
+
+class Institution:
+    """Its folder, and whoever asks it in the clear."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / "party.toml"
+        self.credentials: Credentials = issue_kit(Authority.create("trial"), folder / "credentials", "ash", "party")
+        self.file.write_text(
+            'coordinator = "localhost:1"\ncredentials = "credentials"\nfolder = "state"\npolicy = "policy.toml"\n'
+            'data_root = "."\n'
+            '[data]\nsource = "records.csv"\nlabel = "class"\none_row_each = true\n'
+        )
+        self.pool = PoolStore(folder / "state" / "pools").put(POOL)
+        (folder / "policy.toml").write_text(
+            f'minimum_noise_votes = 1.0\nqueries = 10\npools = ["{self.pool.sha256}"]\nsum_modes = ["clear"]\n'
+        )
+        keep_tasks(folder, [TASK])
+        self.lines = [f"{x:.3f},{y:.3f},{z:.3f},{'abc'[number % 3]}" for number, (x, y, z) in enumerate(_rows())]
+        self.write(self.lines)
+
+    def write(self, lines: list[str]) -> None:
+        header = ",".join(f"c{number}" for number in range(COLUMNS)) + ",class"
+        (self.folder / "records.csv").write_text("\n".join([header, *lines]) + "\n")
+
+    def answers(self, kernel: KernelSpec = SPEC) -> Any:
+        party = Opening(self.file, PartyConfig.read(self.file), self.credentials)(TASK)
+        question = SumClasses(Terms.of(ClassSums(5.0, 3), "clear", ""), "ledger", False, kernel, self.pool.sha256)
+        reply = party.handle(Request("request-1", "run-1", Ask("round-1", question))).body
+        assert isinstance(reply, Counts), reply
+        return reply.counts
+
+
+def _rows() -> Any:
+    return np.random.default_rng(0).random((20, COLUMNS))
+
+
+@pytest.fixture
+def institution(tmp_path: Path) -> Institution:
+    return Institution(tmp_path)
+
+
+def said(institution: Institution, capsys: pytest.CaptureFixture[str]) -> list[bool]:
+    """Whether `check` and `show` say that the records changed."""
+    checked = typed(capsys, "party", "check", institution.file)[1]
+    shown = json.loads(typed(capsys, "party", "show", institution.file, "--json")[1])["records_changed"]
+    return [CHANGED in checked, shown is not None and CHANGED in shown]
+
+
+def test_records_that_changed_since_an_answer_are_noticed_and_the_kept_answer_is_sent(
+    institution: Institution, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert said(institution, capsys) == [False, False], "nothing was answered yet"
+    first = institution.answers()
+    assert said(institution, capsys) == [False, False] and CHANGED not in caplog.text
+    institution.write(institution.lines[:-1])
+    assert said(institution, capsys) == [True, True]
+    assert (institution.answers() == first).all(), "the kept answer is sent"
+    assert CHANGED in caplog.text and "20 then, 19 now" in caplog.text
+    assert said(institution, capsys) == [True, True], "an answer that is sent again is no answer of the new records"
+    institution.answers(OTHER)
+    assert said(institution, capsys) == [False, False], "a new question is answered from the records of now"
+
+
+def test_a_file_that_was_sorted_otherwise_holds_the_same_records(
+    institution: Institution, capsys: pytest.CaptureFixture[str]
+) -> None:
+    institution.answers()
+    institution.write(institution.lines[::-1])
+    assert said(institution, capsys) == [False, False]
+    institution.write([*institution.lines[:-1], institution.lines[-1][:-1] + "a"])
+    assert said(institution, capsys) == [True, True], "one label was corrected"
