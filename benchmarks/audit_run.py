@@ -78,8 +78,8 @@ def every_record_twice() -> Iterator[None]:
     read = cohort.load
 
     def twice(*given: Any, **named: Any) -> Any:
-        records = read(*given, **named)
-        return records if records.y is None else records.take(np.repeat(np.arange(len(records)), 2))
+        records, of_party = read(*given, **named), Path(given[0].source).name == cohort.RECORDS
+        return records.take(np.repeat(np.arange(len(records)), 2)) if of_party else records
 
     with patch.object(cohort, "load", twice):
         yield
