@@ -231,7 +231,7 @@ def plan(
 @on_one_thread
 def audit(
     context: typer.Context,
-    mechanism: MechanismName | None = None,
+    mechanism: Annotated[str | None, typer.Option("--mechanism", "-m", help="lnmax, gnmax, class-sums, …")] = None,
     delta: Annotated[float, typer.Option(help="The δ at which the stated ε is tested.")] = 1e-5,
     teachers: Annotated[int, typer.Option(help="The number of votes per query.")] = 250,
     classes: Annotated[int, typer.Option(help="The number of classes.")] = 2,
