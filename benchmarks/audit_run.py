@@ -19,8 +19,9 @@ from unittest.mock import patch
 import numpy as np
 
 from collegium.coordinator.noise import CoordinatorNoise
+from collegium.data import load
 from collegium.models import kernels
-from collegium.simulations import cohort
+from collegium.simulations.cohort import RECORDS
 from collegium.simulations.run_audit import audit_run
 from collegium_accounting.mechanisms.class_sums import SumRelease
 
@@ -75,13 +76,12 @@ def a_draw_used_again() -> Iterator[None]:
 @contextmanager
 def every_record_twice() -> Iterator[None]:
     """Parties read each of their records twice."""
-    read = cohort.load
 
     def twice(*given: Any, **named: Any) -> Any:
-        records, of_party = read(*given, **named), Path(given[0].source).name == cohort.RECORDS
+        records, of_party = load(*given, **named), Path(given[0].source).name == RECORDS
         return records.take(np.repeat(np.arange(len(records)), 2)) if of_party else records
 
-    with patch.object(cohort, "load", twice):
+    with patch("collegium.simulations.cohort.load", twice):
         yield
 
 
@@ -148,7 +148,7 @@ def rows() -> Iterator[tuple[str, dict[str, float | int | str]]]:
 
 if __name__ == "__main__":
     if "--json" in sys.argv:
-        print(json.dumps(dict(enumerate({"run": name} | row for name, row in rows())), indent=1))
+        print(json.dumps(dict(enumerate({"run": name, **row} for name, row in rows())), indent=1))
     else:
         print("| run | canaries | ε stated | lower bound, mean | least | refuted | seconds each |")
         print("|---|---|---|---|---|---|---|")
