@@ -81,6 +81,14 @@ def test_a_mistake_is_one_line(words: list[str], said: str, tmp_path: Path, caps
     assert said in err and "Traceback" not in err
 
 
+def test_a_run_of_votes_alone_is_told_what_audits_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    votes = 'teachers = { kind = "random-forest" }\nmechanism = { name = "gnmax", parameters = { sigma = 40.0 } }'
+    path = config(tmp_path, mode="masked", more=votes)
+    path.write_text(path.read_text(encoding="utf-8").replace("sums = {", "# sums = {"), encoding="utf-8")
+    status, _, err = typed(capsys, "audit", "--run", path)
+    assert status != 0 and "--mechanism gnmax" in err and len(err.splitlines()) == 1
+
+
 def test_without_mechanism_and_run_the_command_says_which_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = typed(capsys, "audit")
     assert status != 0 and "--mechanism" in err and "--run" in err

@@ -17,7 +17,7 @@ from collegium.coordinator.rounds.rounds import OnReply, Parties
 from collegium.coordinator.settings.consortium import public_root, read_consortium
 from collegium.data import Examples, load
 from collegium.errors import ConfigurationError
-from collegium.protocol.question import Question
+from collegium.protocol.question import Question, about_all_records
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import Ask, RequestBody
 from collegium.settings import read_config, read_toml, validate_config
@@ -83,12 +83,18 @@ def rehearse(
     Raises
     ------
     ConfigurationError
-        If the file is no configuration, or its parties do not hold so many records.
+        If the file is no configuration, its parties do not hold so many records, or nothing of it is audited.
     """
     values, parties, root = _settings(path, data_root)
     config = validate_config(values | _dealt(folder, parties), SimulationConfig, str(path))
     if config.budget.unit != "record" or config.task.multilabel:
         raise ConfigurationError("--run audits one record of one class: not the unit party, nor a multi-label task")
+    counted = config.evaluation or config.pool_check or config.counts
+    if not counted and not about_all_records(config.mechanism.kind):
+        raise ConfigurationError(
+            "--run audits sums and counts of all records, of which this run has none: audit --mechanism "
+            f"{config.mechanism.name} for its labels"
+        )
     if canaries < 2 * parties or canaries > parties * config.budget.most_records:
         most = parties * config.budget.most_records
         raise ConfigurationError(f"{parties} parties rehearse with {2 * parties} to {most} canaries; got {canaries}")

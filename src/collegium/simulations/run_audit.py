@@ -33,7 +33,6 @@ from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.question import RecordsQuestion
 from collegium.simulations.rehearsal import Rehearsal, rehearse
 from collegium_accounting.analysis.one_run import epsilon_of, strength
-from collegium_accounting.errors import UnsupportedAccounting
 from collegium_accounting.game.laws import Law, block_epsilon
 from collegium_accounting.renyi import FloatArray
 
@@ -133,8 +132,6 @@ def audited(rehearsed: Rehearsal, failure: float = 0.05) -> Iterator[AuditedKind
     """Each kind of vector that the rehearsal released; all bounds hold but for the probability ``failure``."""
     run, delta = rehearsed.run, rehearsed.run.config.budget.delta
     stated, released = _stated(run.folder), _released(rehearsed)
-    if not released:
-        raise UnsupportedAccounting("--run audits what a run releases of all its records: class sums and counts")
     for purpose, rounds in released.items():
         halves, coined, products = _of_canaries(rehearsed, [question for question, _ in rounds])
         values = np.stack([one.values for _, one in rounds])
