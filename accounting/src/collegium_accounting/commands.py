@@ -107,12 +107,12 @@ def account(
     )
     published, by_loss = None, None
     if publish is not None and counts is not None:
-        smooth = _reproduction("--publish", "smooth")
+        smooth = _other("--publish", "collegium_reproduction.smooth", "collegium-reproduction")
         published = smooth.publishable_epsilon(
             described, counts, publish, delta, conversion, report.unit, queries_chosen=queries_chosen
         )
     if loss_distribution:
-        losses = _reproduction("--loss-distribution", "loss_distributions")
+        losses = _other("--loss-distribution", "collegium_reproduction.loss_distributions", "collegium-reproduction")
         charges = planned_charges(described, report.unit, report.queries, answered, added)
         by_loss = losses.loss_distribution_epsilon(charges, delta)
         if losses.too_large(charges, delta):
@@ -225,12 +225,13 @@ def plan(
 
 
 @app.command(
-    cls=with_mechanism_options("audit"), epilog="Example: PROGRAM audit -m gnmax --sigma 40 --runs 20000000 --seed 1"
+    cls=with_mechanism_options("audit"),
+    epilog="Examples: PROGRAM audit -m gnmax --sigma 40 --runs 20000000 --seed 1;  PROGRAM audit --run consortium.toml",
 )
 @on_one_thread
 def audit(
     context: typer.Context,
-    mechanism: MechanismName,
+    mechanism: Annotated[str | None, typer.Option("--mechanism", "-m", help="lnmax, gnmax, class-sums, …")] = None,
     delta: Annotated[float, typer.Option(help="The δ at which the stated ε is tested.")] = 1e-5,
     teachers: Annotated[int, typer.Option(help="The number of votes per query.")] = 250,
     classes: Annotated[int, typer.Option(help="The number of classes.")] = 2,
@@ -240,9 +241,21 @@ def audit(
     seed: Annotated[
         int | None, typer.Option(help="Seed of reproducible noise of the same law, which is drawn 100 times faster.")
     ] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="In place of a mechanism, a TOML file: its whole run is rehearsed, once.")
+    ] = None,
+    canaries: Annotated[int, typer.Option(min=2, help="Records that are in the rehearsal by a coin (--run).")] = 3000,
+    processes: Annotated[bool, typer.Option("--processes", help="Real party processes, over TLS (--run).")] = False,
+    data_root: Annotated[Path | None, typer.Option(help="Folder of public data files (--run).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Attack a mechanism as implemented; fail if the measured lower bound on ε exceeds the stated ε."""
+    """Attack a mechanism, or a whole run, as implemented; fail if the lower bound on ε exceeds the stated ε."""
+    if run is not None:
+        show = _other("--run", "collegium.simulations.run_audit", "collegium").show
+        show(run, canaries, processes=processes, data_root=data_root, as_json=as_json)
+        return
+    if mechanism is None:
+        raise ConfigurationError("name a mechanism (--mechanism), or a configuration whose run is audited (--run)")
     _check_delta(delta)
     kind = mechanism_named(mechanism)
     given = mechanism_options(context)
@@ -273,12 +286,12 @@ def audit(
         raise typer.Exit(1)
 
 
-def _reproduction(option: str, module: str) -> Any:
-    """The module that does what ``option`` asks for, of the package that reproduces the papers."""
+def _other(option: str, module: str, distribution: str) -> Any:
+    """The module of another distribution that does what ``option`` asks for."""
     try:
-        return import_module(f"collegium_reproduction.{module}")
+        return import_module(module)
     except ModuleNotFoundError:
-        raise MissingExtra(f"{option} is not installed: pip install collegium-reproduction") from None
+        raise MissingExtra(f"{option} is not installed: pip install {distribution}") from None
 
 
 def _queries(queries: int | None, screened: int | None, votes: int | None) -> int | None:

@@ -237,6 +237,11 @@ class Journal:
             raise StorageError(f"{error}; restore it from a copy, or remove it: it is then paid anew") from error
         return Released(groups) if tuple(about["question"]) == question else None
 
+    def names(self) -> list[Name]:
+        """The questions for which vectors were released; StorageError for a damaged file."""
+        files = sorted(self.folder.glob("released-*.safetensors"))
+        return [Name(*load_arrays(file, _KIND)[1]["question"]) for file in files]
+
     @contextmanager
     def room(self, question: Name, length: int, groups: int = 1) -> Iterator["Room"]:
         """Make room for a vector of this length of each group, so that a full disk is noticed before a charge is spent.

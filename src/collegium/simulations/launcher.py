@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_record import RunRecord
@@ -52,12 +53,14 @@ def launch(
     run: PreparedRun,
     on_progress: Callable[[Progress], None] | None = None,
     on_started: Callable[[list[PartyProcess]], None] | None = None,
+    over: Callable[[Parties], Parties] = lambda parties: parties,
 ) -> RunRecord:
     """Do a prepared run with one process for each party.
 
     Parameters
     ----------
     on_started : called once all parties are connected, with their processes.
+    over : what the coordinator reaches in place of the parties that it is given.
 
     Returns
     -------
@@ -74,7 +77,7 @@ def launch(
         issue_kit(authority, member.credentials, member.name, "party")
     roster = Roster.load(run.folder / ROSTER)
     with GrpcParties(credentials=coordinator, roster=roster, task=run.config.task, run_id=run.config.name) as parties:
-        coordinating = coordinator_of(run, parties, on_progress, signer=coordinator.signing_key)
+        coordinating = coordinator_of(run, over(parties), on_progress, signer=coordinator.signing_key)
         coordinating.check()
         port = parties.start(f"{HOST}:0")
         with _processes(run, port) as processes:
