@@ -50,9 +50,10 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
-from collegium.coordinator.settings.run_config import SumsConfig, rounds_for
+from collegium.coordinator.settings.run_config import DRAWN_BANDWIDTH, SumsConfig, rounds_for
 from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, data_root, default_task, load
+from collegium.data.drawn_pool import drawn_pool
 from collegium.data.loading.files import open_npz
 from collegium.data.task import ImageInputs, Task, VectorInputs
 from collegium.models.codes import Weights
@@ -102,6 +103,7 @@ class Split:
     pool: NDArray[Any]
     private: Examples
     test: Examples
+    drawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,16 @@ def vectors(file: str, pool: int, test: int) -> Callable[[int], Split]:
     return split
 
 
+def without_pool(source: Callable[[int], Split]) -> Callable[[int], Split]:
+    """A set in place of whose pool inputs are drawn from the schema; the pool's own are nobody's."""
+
+    def split(seed: int) -> Split:
+        own = source(seed)
+        return replace(own, pool=drawn_pool(own.task.inputs), drawn=True)
+
+    return split
+
+
 SETS: dict[str, Callable[[int], Split]] = {
     "mnist": natural("mnist", 5000),
     "cifar10": natural("cifar10", 5000),
@@ -208,6 +220,10 @@ SETS: dict[str, Callable[[int], Split]] = {
     "digits-elsewhere": turned(shuffled("digits", 300, 297), 20.0),
     "banking77": vectors("banking77_minilm.npz", 2000, 0),
     "medical": vectors("medical_abstracts_minilm.npz", 800, 488),
+}
+SETS |= {
+    f"{name}-no-pool": without_pool(SETS[name])
+    for name in ("adult", "diabetes", "hearts", "schools", "banking77", "medical")
 }
 
 
@@ -238,7 +254,8 @@ class Methods:
         self.split, self.seed, self.classes = split, seed, len(split.task.classes)
         self._by_ridge = {ridge: self}
         began = time.process_time()
-        spec = kernel_spec(SumsConfig(landmarks=landmarks), split.pool, split.task.inputs, self.classes, 1.0, 0)
+        settings = SumsConfig(landmarks=landmarks, bandwidth=DRAWN_BANDWIDTH if split.drawn else None)
+        spec = kernel_spec(settings, split.pool, split.task.inputs, self.classes, 1.0, 0)
         self.spec = replace(spec, ridge=ridge)
         self.kernel = KernelMap.of_pool(self.spec, split.pool, split.task.inputs)
         chosen = time.process_time()
@@ -262,6 +279,8 @@ class Methods:
     def class_sums(self, epsilon: float) -> Floats:
         """Scores of the test records by the default's student."""
         split = self.split
+        if split.drawn:
+            return self.rounds(epsilon, MOST_ROUNDS)
         if split.task.inputs.kind != "image":
             return self.rounds(epsilon, rounds_for(ClassSums, self.classes, epsilon, DELTA))
         sigma, inputs = self._sigma(epsilon, 2), split.task.inputs
@@ -283,7 +302,7 @@ class Methods:
         """Scores of the test records by the classifier of so many rounds."""
         split, sigma = self.split, self._sigma(epsilon, rounds)
         own = self.under(sigma / rounds**0.5)
-        sums, weights = NoisySums(own.spec, ()), None
+        sums, weights = NoisySums(own.spec, (), drawn=split.drawn), None
         for number in range(rounds):
             exact = own.records.sums(own.kernel, weights) if number else own.sums
             sums = sums.with_round(self._released(exact, sigma, [self.seed, number], weights))

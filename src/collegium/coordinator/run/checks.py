@@ -94,6 +94,7 @@ class Findings:
 
     choice: str
     pool_inputs: int
+    drawn: bool
     holdout_records: int | None
     queries: int
     affordable: int
@@ -120,7 +121,7 @@ class Findings:
         holdout = "none" if self.holdout_records is None else f"{self.holdout_records} records"
         lines = [
             f"method       {self.choice}",
-            f"pool         {self.pool_inputs} inputs; holdout: {holdout}",
+            f"pool         {self.pool_inputs} inputs{' drawn from the schema' if self.drawn else ''}; holdout: {holdout}",
             f"budget       pays for {self.affordable} of {self.queries} queries",
         ]
         for one in self.forecasts:
@@ -195,10 +196,11 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
     queries = len(public.pool) if summed else config.queries.count
     voting = 0 if teachers is None else len(names) * teachers.per_party
     forecasts = _forecasts(config, voting) if voting and not config.task.multilabel else ()
-    needed = _needed(config, public) if summed else None
+    needed = _needed(config, public) if summed and not config.run.drawn else None
     return Findings(
         choice=config.choice,
         pool_inputs=len(public.pool),
+        drawn=config.run.drawn,
         holdout_records=None if public.holdout is None else len(public.holdout),
         queries=queries,
         affordable=affordable,
