@@ -8,7 +8,7 @@ kernel map of the pool with ridge 1, which learned from no label) and the same Î
   has no split of its own, one split.
 * ``one sum`` and ``rounds``: the classifier of one sum with the whole Îµ, and that of eight rounds; the parts of the
   default, of which ``--parts`` makes a table of their own.
-* ``no noise``: the sums' classifier without noise.
+* ``no noise``: the sums' classifier without noise, of a pool.
 * ``alone``: the same classifier from each institution's own records without noise, on average; 25 equal institutions
   (hearts: the four hospitals' number).
 * ``pooled forest``: of tables, a random forest of 300 trees on all records together without privacy.
@@ -28,6 +28,8 @@ kernel map of the pool with ridge 1, which learned from no label) and the same Î
 * ``gnmax``: 250 teachers (a tenth as many records at least), each the same classifier from its own share; the noise and
   the number of queries are those, of a small grid within Îµ by the published accounting, that score best on the test
   labels, to its advantage; the student is the same classifier from the labelled queries.
+
+In a set called ``NAME-no-pool`` inputs are drawn from the schema in place of the pool of ``NAME``.
 
 ``python -m benchmarks.frontier_pictures`` draws the rows that are kept.
 
@@ -254,7 +256,10 @@ class Methods:
         self.split, self.seed, self.classes = split, seed, len(split.task.classes)
         self._by_ridge = {ridge: self}
         began = time.process_time()
-        settings = SumsConfig(landmarks=landmarks, bandwidth=DRAWN_BANDWIDTH if split.drawn else None)
+        settings = SumsConfig(landmarks=landmarks)
+        if split.drawn:  # as `RunConfig.kernel` has it
+            features = "unit" if split.task.inputs.kind == "vector" else None
+            settings = SumsConfig(landmarks=landmarks, bandwidth=DRAWN_BANDWIDTH, features=features)
         spec = kernel_spec(settings, split.pool, split.task.inputs, self.classes, 1.0, 0)
         self.spec = replace(spec, ridge=ridge)
         self.kernel = KernelMap.of_pool(self.spec, split.pool, split.task.inputs)
@@ -550,7 +555,8 @@ def rows_of(  # noqa: C901 -- one rival after the other
             figures = float((predicted == truth).mean()), float(balanced_accuracy_score(truth, predicted)), area
             scores.setdefault((method, epsilon), []).append(figures)
 
-        note("no noise", None, made.no_noise())
+        if not split.drawn:  # one sum needs a pool
+            note("no noise", None, made.no_noise())
         if "alone" in methods:
             for found in made.alone(INSTITUTIONS.get(name, 25)):
                 note("alone", None, found)

@@ -164,8 +164,8 @@ class Coordinator:
         The institutions.
     pool : array_like, optional
         Public inputs without labels, as `collegium.data.examples.encode` takes them. Queries come from them, and the
-        student learns from them. Without them, class sums of tables and vectors are taken under a map that is drawn from
-        the task alone, and the labels of the drawn inputs are of no use.
+        student learns from them. Without them, class sums of tables and vectors are taken under a map that is drawn
+        from the task alone, and the labels of the drawn inputs are of no use.
     mechanism : Mechanism, optional
         How the summed votes become labels, such as ``GNMax(sigma=40)``. Without it, class sums label the whole pool
         from one noisy sum over all records, with the noise that the budget asks for.

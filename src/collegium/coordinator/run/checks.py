@@ -118,10 +118,11 @@ class Findings:
 
     def lines(self) -> list[str]:
         """The findings as lines for people."""
+        pool = f"{self.pool_inputs} inputs" + (" that are drawn from the schema" if self.drawn else "")
         holdout = "none" if self.holdout_records is None else f"{self.holdout_records} records"
         lines = [
             f"method       {self.choice}",
-            f"pool         {self.pool_inputs} inputs{' drawn from the schema' if self.drawn else ''}; holdout: {holdout}",
+            f"pool         {pool}; holdout: {holdout}",
             f"budget       pays for {self.affordable} of {self.queries} queries",
         ]
         for one in self.forecasts:

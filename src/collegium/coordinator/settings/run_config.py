@@ -186,10 +186,10 @@ class NeighboursConfig(Frozen):
 class SumsConfig(Frozen):
     """What class sums (``class-sums``) are taken under: a public kernel, made from the pool alone."""
 
-    features: Literal["hog", "pyramid", "raw", "standard", "ranks"] | None = None
-    """Gradient histograms of images; these at two scales and a thumbnail's pixels; the inputs themselves; columns
-    scaled by the pool's means and deviations; columns ranked among the pool's values. Where it is left out, see
-    `usual_for`."""
+    features: Literal["hog", "pyramid", "raw", "unit", "standard", "ranks"] | None = None
+    """Gradient histograms of images; these at two scales and a thumbnail's pixels; the inputs themselves; inputs at
+    length 1; columns scaled by the pool's means and deviations; columns ranked among the pool's values. Where it is
+    left out, see `usual_for`."""
     dimensions: int = Field(default=128, ge=1)
     """Of images: principal components of the pool's features that are kept."""
     landmarks: int = Field(default=1000, ge=2, le=MAX_LANDMARKS)
@@ -328,9 +328,15 @@ class RunConfig(Frozen):
 
     @property
     def kernel(self) -> SumsConfig:
-        """What class sums are taken under; with a wide kernel of its own where the pool is drawn."""
-        wide = self.drawn and self.sums.bandwidth is None
-        return self.sums.model_copy(update={"bandwidth": DRAWN_BANDWIDTH}) if wide else self.sums
+        """What class sums are taken under.
+
+        Where the pool is drawn, the kernel is wide, and vectors have length 1, as no public input says their own.
+        """
+        if not self.drawn:
+            return self.sums
+        usual = {"bandwidth": DRAWN_BANDWIDTH} | ({"features": "unit"} if self.task.inputs.kind == "vector" else {})
+        asked = {name: value for name in usual if (value := getattr(self.sums, name)) is not None}
+        return self.sums.model_copy(update=usual | asked)
 
     @property
     def class_sums(self) -> int:
@@ -338,7 +344,7 @@ class RunConfig(Frozen):
 
         Where records are protected, there are two of images if the student has networks, and else eight rounds, unless
         the noise is so large for so many classes that it decides: then one sum and the pool's own structure say more.
-        Where the noise is configured, each sum has it, and there is one. Where the pool is drawn there are always eight.
+        Where the noise is configured, each sum has it, and there is one. Where the pool is drawn, there are eight.
         """
         rounds = self.mechanism.parameters.get("rounds", self.sums.rounds)
         if rounds != AUTO:
