@@ -258,8 +258,8 @@ class Methods:
         began = time.process_time()
         settings = SumsConfig(landmarks=landmarks)
         if split.drawn:  # as `RunConfig.kernel` has it
-            features = "unit" if split.task.inputs.kind == "vector" else None
-            settings = SumsConfig(landmarks=landmarks, bandwidth=DRAWN_BANDWIDTH, features=features)
+            unit = split.task.inputs.kind == "vector"
+            settings = SumsConfig(landmarks=landmarks, bandwidth=DRAWN_BANDWIDTH, features="unit" if unit else None)
         spec = kernel_spec(settings, split.pool, split.task.inputs, self.classes, 1.0, 0)
         self.spec = replace(spec, ridge=ridge)
         self.kernel = KernelMap.of_pool(self.spec, split.pool, split.task.inputs)
