@@ -78,6 +78,7 @@ class Findings:
     Parameters
     ----------
     choice : what labels and student come from, and why.
+    drawn : whether the inputs of the pool are drawn from the public schema.
     queries : how many queries the run means to ask, and ``affordable`` how many of them the budget pays for.
     votes : of all parties together; 0 where records vote, whose number is private.
     needed : records (parties, where the unit is the party) with which class sums tell the classes apart; None for other
