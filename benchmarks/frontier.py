@@ -8,7 +8,7 @@ kernel map of the pool with ridge 1, which learned from no label) and the same Î
   has no split of its own, one split.
 * ``one sum`` and ``rounds``: the classifier of one sum with the whole Îµ, and that of eight rounds; the parts of the
   default, of which ``--parts`` makes a table of their own.
-* ``no noise``: the sums' classifier without noise.
+* ``no noise``: the sums' classifier without noise, of a pool.
 * ``alone``: the same classifier from each institution's own records without noise, on average; 25 equal institutions
   (hearts: the four hospitals' number).
 * ``pooled forest``: of tables, a random forest of 300 trees on all records together without privacy.
@@ -28,6 +28,8 @@ kernel map of the pool with ridge 1, which learned from no label) and the same Î
 * ``gnmax``: 250 teachers (a tenth as many records at least), each the same classifier from its own share; the noise and
   the number of queries are those, of a small grid within Îµ by the published accounting, that score best on the test
   labels, to its advantage; the student is the same classifier from the labelled queries.
+
+In a set called ``NAME-no-pool`` inputs are drawn from the schema in place of the pool of ``NAME``.
 
 ``python -m benchmarks.frontier_pictures`` draws the rows that are kept.
 
@@ -50,9 +52,10 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
-from collegium.coordinator.settings.run_config import SumsConfig, rounds_for
+from collegium.coordinator.settings.run_config import DRAWN_BANDWIDTH, SumsConfig, rounds_for
 from collegium.coordinator.students import fit_student
 from collegium.data import DataSource, Examples, data_root, default_task, load
+from collegium.data.drawn_pool import drawn_pool
 from collegium.data.loading.files import open_npz
 from collegium.data.task import ImageInputs, Task, VectorInputs
 from collegium.models.codes import Weights
@@ -102,6 +105,7 @@ class Split:
     pool: NDArray[Any]
     private: Examples
     test: Examples
+    drawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,6 +199,16 @@ def vectors(file: str, pool: int, test: int) -> Callable[[int], Split]:
     return split
 
 
+def without_pool(source: Callable[[int], Split]) -> Callable[[int], Split]:
+    """A set in place of whose pool inputs are drawn from the schema; the pool's own are nobody's."""
+
+    def split(seed: int) -> Split:
+        own = source(seed)
+        return replace(own, pool=drawn_pool(own.task.inputs), drawn=True)
+
+    return split
+
+
 SETS: dict[str, Callable[[int], Split]] = {
     "mnist": natural("mnist", 5000),
     "cifar10": natural("cifar10", 5000),
@@ -208,6 +222,10 @@ SETS: dict[str, Callable[[int], Split]] = {
     "digits-elsewhere": turned(shuffled("digits", 300, 297), 20.0),
     "banking77": vectors("banking77_minilm.npz", 2000, 0),
     "medical": vectors("medical_abstracts_minilm.npz", 800, 488),
+}
+SETS |= {
+    f"{name}-no-pool": without_pool(SETS[name])
+    for name in ("adult", "diabetes", "hearts", "schools", "banking77", "medical")
 }
 
 
@@ -238,7 +256,11 @@ class Methods:
         self.split, self.seed, self.classes = split, seed, len(split.task.classes)
         self._by_ridge = {ridge: self}
         began = time.process_time()
-        spec = kernel_spec(SumsConfig(landmarks=landmarks), split.pool, split.task.inputs, self.classes, 1.0, 0)
+        settings = SumsConfig(landmarks=landmarks)
+        if split.drawn:  # as `RunConfig.kernel` has it
+            unit = split.task.inputs.kind == "vector"
+            settings = SumsConfig(landmarks=landmarks, bandwidth=DRAWN_BANDWIDTH, features="unit" if unit else None)
+        spec = kernel_spec(settings, split.pool, split.task.inputs, self.classes, 1.0, 0)
         self.spec = replace(spec, ridge=ridge)
         self.kernel = KernelMap.of_pool(self.spec, split.pool, split.task.inputs)
         chosen = time.process_time()
@@ -262,6 +284,8 @@ class Methods:
     def class_sums(self, epsilon: float) -> Floats:
         """Scores of the test records by the default's student."""
         split = self.split
+        if split.drawn:
+            return self.rounds(epsilon, MOST_ROUNDS)
         if split.task.inputs.kind != "image":
             return self.rounds(epsilon, rounds_for(ClassSums, self.classes, epsilon, DELTA))
         sigma, inputs = self._sigma(epsilon, 2), split.task.inputs
@@ -283,7 +307,7 @@ class Methods:
         """Scores of the test records by the classifier of so many rounds."""
         split, sigma = self.split, self._sigma(epsilon, rounds)
         own = self.under(sigma / rounds**0.5)
-        sums, weights = NoisySums(own.spec, ()), None
+        sums, weights = NoisySums(own.spec, (), drawn=split.drawn), None
         for number in range(rounds):
             exact = own.records.sums(own.kernel, weights) if number else own.sums
             sums = sums.with_round(self._released(exact, sigma, [self.seed, number], weights))
@@ -531,7 +555,8 @@ def rows_of(  # noqa: C901 -- one rival after the other
             figures = float((predicted == truth).mean()), float(balanced_accuracy_score(truth, predicted)), area
             scores.setdefault((method, epsilon), []).append(figures)
 
-        note("no noise", None, made.no_noise())
+        if not split.drawn:  # one sum needs a pool
+            note("no noise", None, made.no_noise())
         if "alone" in methods:
             for found in made.alone(INSTITUTIONS.get(name, 25)):
                 note("alone", None, found)

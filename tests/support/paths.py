@@ -18,8 +18,8 @@ from collegium.coordinator.rounds.rounds import OnReply
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.run_folder import read_labels, read_run
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.coordinator.settings.run_config import PublicData
-from collegium.data import DataSource, Examples, load
+from collegium.coordinator.settings.run_config import PublicData, load_public
+from collegium.data import Examples, load
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import Ask, RequestBody, SecureSumStep
 from collegium.settings import validate_config
@@ -122,8 +122,8 @@ def dealt(config: SimulationConfig, folder: Path) -> dict[str, tuple[Any, Any]]:
 
 
 def pool_of(config: SimulationConfig) -> Any:
-    """The pool's inputs."""
-    return load(DataSource(source=config.pool.source), config.task, data_root=None).x
+    """The pool's inputs, or those that are drawn in place of a pool."""
+    return load_public(config, None).pool.x
 
 
 def phase_of(body: RequestBody) -> str:

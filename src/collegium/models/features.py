@@ -22,7 +22,7 @@ from collegium.data.values import require
 from collegium.errors import DataError
 from collegium.extras import optional_import
 
-FEATURES = ("hog", "pyramid", "raw", "standard", "ranks", "network")
+FEATURES = ("hog", "pyramid", "raw", "unit", "standard", "ranks", "network")
 """Extractors by name; see `collegium.models.features`."""
 
 
@@ -91,6 +91,9 @@ BLOCK = 2
 """Cells along the side of a block that is normalised together."""
 ONE = 1024
 """What stands for 1 in a feature."""
+
+SHORTEST = 1e-30
+"""A vector that is shorter is not made longer in full: nothing is divided by 0."""
 
 _LARGEST = 2**15 - 1
 CLIP = ONE // 5
@@ -170,6 +173,8 @@ def _values(features: Features, block: NDArray[Any], inputs: Inputs, device: str
             from collegium.models.network_features import embed
 
         return embed(features.network, block, inputs, device)
+    if features.name == "unit":
+        return _unit(block)
     if features.name == "pyramid":
         scales = [_hog(block, cell) for cell in pyramid_cells(inputs)]
         return np.concatenate([*scales, _thumbnail(block, inputs)], axis=1)
@@ -244,6 +249,19 @@ def _raw(x: NDArray[Any]) -> NDArray[np.int64]:
         return flat.astype(np.int64)
     values = np.floor(flat.astype(np.float64) * ONE + 0.5)
     return np.clip(values, -_LARGEST, _LARGEST).astype(np.int64)
+
+
+def unit_one(columns: int) -> float:
+    """What stands for a length of 1 in the features ``unit``: an entry is `ONE` in the root mean square."""
+    return ONE * math.sqrt(columns)
+
+
+def _unit(x: NDArray[Any]) -> NDArray[np.float64]:
+    """Every vector at one length, whatever its own is; squares are added one after the other, vector by vector."""
+    flat = x.reshape(len(x), -1).astype(np.float64)
+    length = np.sqrt(np.cumsum(np.square(flat), axis=1)[:, -1:])
+    scaled = np.floor(flat * (unit_one(flat.shape[1]) / np.maximum(length, SHORTEST)) + 0.5)
+    return np.asarray(np.clip(scaled, -_LARGEST, _LARGEST))
 
 
 def _standard(x: NDArray[Any], scaling: NDArray[Any]) -> NDArray[np.float64]:

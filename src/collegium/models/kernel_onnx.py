@@ -127,6 +127,10 @@ class _Steps:
             below = [self.do("Cast", self.do(sign, each, knots), to=_DOUBLE) for sign in ("Greater", "GreaterOrEqual")]
             counted = self.sum(self.do("Add", *below), 1, keep=0)
             return self.do("Floor", self.do("Div", self.do("Mul", counted, one), 2.0 * knots.shape[1]))
+        if features.name == "unit":
+            length = self.do("Max", self.do("Sqrt", self.sum(self.do("Mul", flat, flat), 1)), plain.SHORTEST)
+            factor = self.do("Div", plain.unit_one(int(np.prod(inputs.shape))), length)
+            return self._rounded(self.do("Mul", flat, factor))
         if not isinstance(inputs, ImageInputs):
             return self._rounded(self.do("Mul", flat, one))
         if features.name not in ("hog", "pyramid"):

@@ -38,6 +38,7 @@ class KernelStudent:
     coefficients : float64 ``[dimensions, classes]``, for φ of length 1.
     logistic : whether probabilities are those of multinomial logistic regression, rather than the scores + 1/C.
     network : a network that learned the pool's classes by these scores; its probabilities count twice in the mean.
+    drawn : whether the landmarks were drawn from the public schema, so that records need not be like them.
     """
 
     task: Task
@@ -45,6 +46,7 @@ class KernelStudent:
     coefficients: NDArray[np.float64]
     logistic: bool = False
     network: "WholeNetwork | None" = None
+    drawn: bool = False
 
     def __repr__(self) -> str:
         return f"KernelStudent of {len(self.kernel.landmarks)} landmarks"
@@ -114,6 +116,7 @@ class KernelStudent:
             "bandwidth_squared": kernel.bandwidth_squared,
             "ridge": kernel.ridge,
             "logistic": self.logistic,
+            "drawn": self.drawn,
         }
         task, features = self.task.model_dump(mode="json"), kernel.features.name
         save_arrays(path, KERNEL_FORMAT, arrays, task=task, features=features, **numbers)
@@ -128,6 +131,7 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
         features = Features(about["features"], arrays.get("projection"), arrays.get("scaling"), network)
         landmarks, coefficients = arrays["landmarks"], arrays["coefficients"]
         bandwidth, ridge, logistic = int(about["bandwidth_squared"]), about["ridge"], about["logistic"]
+        drawn = about.get("drawn", False)
     except (ValueError, KeyError, TypeError, ValidationError, CollegiumError) as error:
         raise StorageError(f"{path.name} cannot be read as a kernel student: {error}") from error
     fits = (
@@ -141,11 +145,12 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
         and 1 <= bandwidth < 2**40
         and ridge in RIDGES
         and logistic in (True, False)
+        and drawn in (True, False)
     )
     if not fits:
         raise StorageError(f"{path.name} holds a damaged kernel student")
     kernel = KernelMap.of_landmarks(features, task.inputs, bandwidth, ridge, landmarks, device)
-    student = KernelStudent(task, kernel, coefficients, logistic)
+    student = KernelStudent(task, kernel, coefficients, logistic, drawn=drawn)
     if "beside" not in arrays:
         return student
     from collegium.models.whole_networks import read_whole_network

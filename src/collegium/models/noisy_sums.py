@@ -24,6 +24,10 @@ they are; the rarer class is then named more often (`pool_shares.threshold`). Wh
 sums do not say how frequent classes are: with two classes the filtered classifier is the final one, with more the first
 fit to the pool. All of this follows from released sums and public inputs.
 
+**Without a pool.** Where the pool was drawn from the public schema (`data.drawn_pool`), it has no structure that tells
+classes apart. The filtered classifier is the final one, and the moment M is corrected by the rounds themselves
+(`models.records_spectrum`).
+
 References
 ----------
 Wiener, "Extrapolation, interpolation, and smoothing of stationary time series", 1949.
@@ -45,6 +49,7 @@ from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.pool_shares import of_frequencies, shares_in_classes, threshold
 from collegium.models.pool_spectrum import KAPPA, SHORT, PoolSpectrum
+from collegium.models.records_spectrum import of_records
 from collegium_accounting.mechanisms.class_sums import ONE, code_one, count_of_one
 from collegium_accounting.units import IntArray
 
@@ -145,11 +150,13 @@ class NoisySums:
     kernel : the map under which records contributed.
     rounds : at least one, in their order.
     contributions : how many contributions a sum stands for, where that is public; read from the counts where None.
+    drawn : whether the pool was drawn from the public schema, so that its structure says nothing of the records'.
     """
 
     kernel: KernelSpec
     rounds: tuple[Round, ...]
     contributions: float | None = None
+    drawn: bool = False
     _found: list[tuple[KernelStudent, Floats, bool]] = field(default_factory=list, init=False, repr=False)
 
     def with_round(self, further: Round, contributions: float | None = None) -> "NoisySums":
@@ -157,7 +164,7 @@ class NoisySums:
         if contributions is not None and self.contributions is not None:
             share = 1.0 / (1 + len(self.rounds))
             contributions = share * contributions + (1.0 - share) * self.contributions
-        return NoisySums(self.kernel, (*self.rounds, further), contributions)
+        return NoisySums(self.kernel, (*self.rounds, further), contributions, self.drawn)
 
     def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> tuple[KernelStudent, Floats, bool]:
         """The `classifier`, its probabilities of the pool's inputs, and whether these teach features; computed once.
@@ -202,6 +209,11 @@ class NoisySums:
         """
         found = spectrum or PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
         classes, link = len(task.classes), _LOGISTIC if self._residual else _LINEAR
+        if self.drawn:
+            found = self._of_records(found, classes)
+            known = self._filtered(found, classes, link)
+            weights = known.weights(found, known.coefficients)
+            return KernelStudent(task, found.kernel, weights, self._residual, drawn=True)
         known = self._filtered(found, classes, link)
         of_records = self.contributions is None
         # A party weights its classes by the roots of their numbers, so that its sums do not say how frequent they are.
@@ -219,8 +231,9 @@ class NoisySums:
 
     def next_weights(self, spectrum: PoolSpectrum, classes: int) -> Weights:
         """Those under which a further round is asked for: the filtered mean of the estimates so far."""
-        known = self._filtered(spectrum, classes, _LOGISTIC)
-        return Weights.of(known.weights(spectrum, known.coefficients))
+        found = self._of_records(spectrum, classes) if self.drawn else spectrum
+        known = self._filtered(found, classes, _LOGISTIC)
+        return Weights.of(known.weights(found, known.coefficients))
 
     @property
     def _residual(self) -> bool:
@@ -241,11 +254,23 @@ class NoisySums:
         """The mean over rounds of the sum, in contributions, and of what ``of_weights`` adds to it."""
         mean = np.zeros((len(spectrum.mean) + 1, classes))
         for share, one in zip(self._shares_of_mean(), self.rounds, strict=True):
-            sums = one.values[:-1].reshape(classes, -1).T / (ONE * code_one(classes) * classes)
-            mean += share * (sums - sums.mean(axis=1, keepdims=True))  # codes add up to 0 over the classes, noise not
+            mean += share * _in_contributions(one, classes)
             if one.weights is not None:
                 mean += share * of_weights(one.weights.values)
         return mean
+
+    def _of_records(self, spectrum: PoolSpectrum, classes: int) -> PoolSpectrum:
+        """The spectrum of a drawn pool, corrected by what later rounds show of the records."""
+        first, *later = self.rounds
+        known = [(one, one.weights.values) for one in later if one.weights is not None]
+        if not known:
+            return spectrum
+        counted = _LOGISTIC.curvature * self._count(classes, _LOGISTIC)
+        fell = [_in_contributions(first, classes) - _in_contributions(one, classes) for one, _ in known]
+        noise = float(np.mean([first.noise**2 + one.noise**2 for one, _ in known]))
+        variance = noise * (1.0 - 1.0 / classes) / (ONE * code_one(classes) * classes * counted) ** 2
+        weights = np.concatenate([own for _, own in known], axis=1)
+        return of_records(spectrum, weights, np.concatenate(fell, axis=1) / counted, variance)
 
     def _filtered(self, spectrum: PoolSpectrum, classes: int, link: _Link) -> _Filtered:
         count, noise = self._count(classes, link), self._noise() / (ONE * code_one(classes) * classes)
@@ -308,6 +333,12 @@ class NoisySums:
                 curved = (known.trusted + weight) * link.curvature * known.eigenvalues + link.ridge
                 of_axes = (known.trusted * known.differing + learned) / curved
         return known.weights(spectrum, of_axes)
+
+
+def _in_contributions(one: Round, classes: int) -> Floats:
+    """The sum of a round in contributions, ``[dimensions, classes]``."""
+    sums = one.values[:-1].reshape(classes, -1).T / (ONE * code_one(classes) * classes)
+    return np.asarray(sums - sums.mean(axis=1, keepdims=True))  # codes add up to 0 over the classes, noise not
 
 
 def _less_noise(values: Floats, noise: float, doubt: float = 1.0) -> tuple[Floats, float]:

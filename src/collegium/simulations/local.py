@@ -25,6 +25,7 @@ from collegium.coordinator.run.run_folder import RunFolder, read_labels
 from collegium.coordinator.run.run_record import RunRecord, reached
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples, PoolStore
+from collegium.data.drawn_pool import drawn_pool
 from collegium.data.examples import encode, examples_of
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
@@ -161,9 +162,10 @@ class Coordinator:
     ----------
     parties : LocalParties
         The institutions.
-    pool : array_like
+    pool : array_like, optional
         Public inputs without labels, as `collegium.data.examples.encode` takes them. Queries come from them, and the
-        student learns from them.
+        student learns from them. Without them, class sums of tables and vectors are taken under a map that is drawn
+        from the task alone, and the labels of the drawn inputs are of no use.
     mechanism : Mechanism, optional
         How the summed votes become labels, such as ``GNMax(sigma=40)``. Without it, class sums label the whole pool
         from one noisy sum over all records, with the noise that the budget asks for.
@@ -196,6 +198,8 @@ class Coordinator:
     ------
     DataError
         If the pool does not fit the task.
+    ConfigurationError
+        If there is no pool for images.
 
     Examples
     --------
@@ -212,7 +216,7 @@ class Coordinator:
     def __init__(  # noqa: PLR0913 -- one call with names for a notebook
         self,
         parties: LocalParties,
-        pool: ArrayLike,
+        pool: ArrayLike | None = None,
         mechanism: Mechanism | None = None,
         *,
         epsilon: float,
@@ -228,14 +232,15 @@ class Coordinator:
         progress: OnProgress | None = None,
     ) -> None:
         self._parties, self._progress = parties, progress
-        self._public = PublicData(Examples(encode(pool, parties.task)))
+        inputs = drawn_pool(parties.task.inputs) if pool is None else encode(pool, parties.task)
+        self._public = PublicData(Examples(inputs))
         self._device = device
         self._folder = RunFolder(folder or _temporary_folder(self))
         self._asked: dict[str, Any] = {
             "name": _NAME,
             "seed": parties.seed,
             "task": parties.task,
-            "pool": {"source": _PUBLIC_ARRAY},
+            "pool": None if pool is None else {"source": _PUBLIC_ARRAY},
             "teachers": {
                 "kind": teachers,
                 "per_party": teachers_per_party,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import OnReply, Parties
 from collegium.coordinator.settings.consortium import public_root, read_consortium
+from collegium.coordinator.settings.run_config import load_public
 from collegium.data import Examples, load
 from collegium.errors import ConfigurationError
 from collegium.protocol.question import Question, about_all_records
@@ -99,7 +100,7 @@ def rehearse(
         most = parties * config.budget.most_records
         raise ConfigurationError(f"{parties} parties rehearse with {2 * parties} to {most} canaries; got {canaries}")
     random = np.random.default_rng(seed)
-    pool = load(config.pool, config.task, data_root=root).x
+    pool = load_public(config, root).pool.x
     chosen = np.concatenate([random.permutation(len(pool)) for _ in range(-(-canaries // len(pool)))])[:canaries]
     classes = random.integers(len(config.task.classes), size=canaries)
     present = random.integers(2, size=canaries).astype(bool)

@@ -73,6 +73,18 @@ def test_with_a_seed_a_notebook_an_engine_and_processes_give_the_same_labels(kin
         assert paid(tmp_path / transport).epsilon == paid(tmp_path / "notebook").epsilon <= EPSILON
 
 
+def test_without_a_pool_processes_publish_the_student_of_a_notebook(tmp_path: Path) -> None:
+    config = config_of("table", write_files("table", tmp_path), seed=SEED, pool=None)
+    parties = cg.LocalParties(dealt(config, tmp_path / "dealt"), config.task, seed=SEED)
+    coordinator = cg.Coordinator(parties, epsilon=EPSILON, folder=tmp_path / "notebook")
+    coordinator.label()
+    coordinator.fit()
+    record = drive("launch", config, tmp_path / "launch")
+    assert record.state == "finished" and record.config.drawn
+    students = [(tmp_path / one / "student.safetensors").read_bytes() for one in ("notebook", "launch")]
+    assert students[0] == students[1]
+
+
 def test_without_a_seed_two_hundred_and_fifty_parties_are_private_and_label_the_pool(tmp_path: Path) -> None:
     files = write_files("vector", tmp_path, records=500)
     # One round: each costs two thousand messages of the engine, and the tests above take eight.

@@ -1,5 +1,5 @@
 """The default configuration in this process: {image, table, vector} × {with the parties' noise, clear} × {first start,
-killed with -9 before each question, second study}.
+killed with -9 before each question, second study}, and {table, vector} without a pool.
 
 What adds nothing, and is left out:
 
@@ -124,6 +124,23 @@ def test_killed_before_any_question_the_next_start_gives_what_an_undisturbed_run
     assert killed(lambda: one.run(one.parties((phase, before))))
     assert one.run(one.parties()).state == "finished"
     assert one.done() == undisturbed_in_brief[kind, mode].done()
+
+
+@pytest.mark.parametrize(("kind", "phase"), [("table", "mask_input"), ("vector", "SumClasses")])
+def test_without_a_pool_a_run_that_was_killed_publishes_the_student_of_one_that_was_not(
+    kind: str, phase: str, tmp_path: Path
+) -> None:
+    """Both draw the same inputs from the schema; killed in the second round, whose weights follow from the first."""
+    undisturbed, disturbed = (case(kind, NOISED, tmp_path / name, pool=None) for name in ("one", "other"))
+    record = undisturbed.run()
+    assert killed(lambda: disturbed.run(disturbed.parties((phase, 1))))
+    assert disturbed.run().state == record.state == "finished"
+    students = [(one.folder / "run" / "student.safetensors").read_bytes() for one in (undisturbed, disturbed)]
+    assert students[0] == students[1] and disturbed.done() == undisturbed.done()
+    assert paid(undisturbed.folder / "run").epsilon <= EPSILON
+    named = cg.load_student(undisturbed.folder / "run" / "student.safetensors").student
+    own = [(named.predict(x) == y).mean() for x, y in undisturbed.records.values()]
+    assert min(own) > 0.6
 
 
 @pytest.mark.parametrize("kind", ["table", "image"])

@@ -190,3 +190,15 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     status, said = begun(capsys, *arguments)
     assert status != 0 and words in said and len(said.splitlines()) == 1, said
     assert not (folder / "consortium.toml").exists()
+
+
+def test_without_a_pool_the_file_gives_columns_alone_and_a_check_says_what_is_drawn(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    table().to_csv("example.csv", sep=";", encoding="cp1252", index=False)
+    config = written(capsys, "example.csv", "--no-pool", "--classes", "well,ill", "--parties", "ash,oak,yew")
+    (folder / "example.csv").unlink()  # nothing is read from it again
+    assert config.pool is None and config.run.drawn and len(columns(config)) == 6
+    status, out, err = typed(capsys, "provision", "consortium.toml", "--check")
+    assert status == 0, err
+    assert "pool         3000 inputs that are drawn from the schema" in out and "are needed" not in out

@@ -25,6 +25,11 @@ EVALUATION = """
 share = 0.1                   # of the budget
 """
 
+POOL = """[pool]                        # public inputs without labels; nothing private may be in it
+{source}"""
+
+NO_POOL = """# There is no section pool: what the sums need of one is drawn from the columns and ranges below."""
+
 HOLDOUT = """
 [holdout]                     # public inputs with labels, on which the student is measured; may be left out
 {source}
@@ -46,6 +51,9 @@ def init(
     parties: Annotated[str, typer.Option(metavar="A,B,…", help="The institutions' names.")] = "ash,birch,cedar,oak,yew",
     host: Annotated[str, typer.Option(help="The coordinator's host, as parties reach it.")] = "localhost",
     name: Annotated[str, typer.Option(help="The consortium's name.")] = "consortium",
+    no_pool: Annotated[
+        bool, typer.Option("--no-pool", help="Take columns and ranges from the file, and do without a public pool.")
+    ] = False,
     categories: Annotated[int, typer.Option(min=1, help="Most values of a column of texts that are told apart.")] = 60,
 ) -> None:
     """Write a consortium.toml from the public pool: its columns with their ranges, a budget, and who takes part.
@@ -66,7 +74,8 @@ def init(
         name=toml_value(name),
         host=host,
         parties=toml_value(names),
-        pool=_lines(draft.source),
+        pool=NO_POOL if no_pool else POOL.format(source=_lines(draft.source)),
+        file="the file" if no_pool else "the pool",
         measured=_holdout(holdout, label, draft) if holdout and label else EVALUATION,
         epsilon=EPSILON,
         classes=toml_value(known) if known else "[]                  # fill in their names",

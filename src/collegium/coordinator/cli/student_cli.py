@@ -69,7 +69,8 @@ def fit(
     config = record.config
     public = load_public(config, data_root(root))
     if array_spec(public.pool.x).sha256 != record.pool.sha256:
-        raise PoolMismatch(f"the pool read from {config.pool.source} is not the one that {run} was labelled on")
+        origin = "drawn from the task" if config.pool is None else f"read from {config.pool.source}"
+        raise PoolMismatch(f"the pool {origin} is not the one that {run} was labelled on")
     rows = read_labels(run / "labels.csv", config.task.label_columns)
     labels = [(index, label) for index, label in rows if label is not None]
     chosen = method or config.student.method

@@ -65,7 +65,7 @@ class ClassSums(RunKind):
     def spec(self) -> KernelSpec:
         """The public kernel."""
         config, noise = self.facts.config, self.facts.noise_votes / math.sqrt(self.facts.config.sums_in_mean)
-        asked = config.sums, self.facts.pool, config.task.inputs, len(config.task.classes)
+        asked = config.kernel, self.facts.pool, config.task.inputs, len(config.task.classes)
         return kernel_spec(*asked, noise, config.seed or 0, self.network)
 
     @property
@@ -184,7 +184,7 @@ class SumsOfRun:
         groups, pool, task, device = released.groups, facts.pool, facts.config.task, self._setup.compute.device
 
         def suspected() -> Suspicion:
-            if len(groups) < FEWEST_GROUPS:
+            if len(groups) < FEWEST_GROUPS or facts.config.drawn:  # how honest records lie is not known then
                 return Suspicion((), (), None)
             spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(self._spec, pool, task.inputs, device), pool)
 
@@ -266,4 +266,4 @@ class SumsOfRun:
         one = Round(total.values, total.noise, asking.weights)
         if self._held and asking.network is None:
             return self._held[-1].with_round(one, contributions)
-        return NoisySums(asking.spec, (one,), contributions)
+        return NoisySums(asking.spec, (one,), contributions, asking.facts.config.drawn)

@@ -234,7 +234,7 @@ def _recorded(run: Path, home: Path, held: Verification) -> dict[str, Any]:
         "inputs": record.config.task.inputs.kind,
         "record_is": record.record_is,
         "sum_modes": sorted(modes) or [record.sum_mode],
-        "pool": {"inputs": record.pool.inputs, "sha256": record.pool.sha256},
+        "pool": {"inputs": record.pool.inputs, "sha256": record.pool.sha256, "drawn": record.config.drawn},
         "parties": parties,
         "certificates": _certificates(home / "coordinator"),
         "software": record.versions,

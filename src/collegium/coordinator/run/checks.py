@@ -106,7 +106,7 @@ def check_run(config: RunConfig, names: Sequence[str], public: PublicData, stora
     summed = about_all_records(config.mechanism.kind)  # one sum labels every input
     voting = 0 if teachers is None else len(names) * teachers.per_party
     forecasts = _forecasts(config, voting) if voting and not config.task.multilabel else ()
-    needed = _needed(config, names, public) if summed and seen.asks else None
+    needed = _needed(config, names, public) if summed and seen.asks and not config.drawn else None
     return Findings(
         study=config.name if storage.study is None else f"{storage.study}, of {config.name}",
         parties=tuple(names),
@@ -116,6 +116,7 @@ def check_run(config: RunConfig, names: Sequence[str], public: PublicData, stora
         foreseen=seen,
         earlier=(),
         pool_inputs=len(public.pool),
+        drawn=config.drawn,
         holdout_records=None if public.holdout is None else len(public.holdout),
         queries=seen.wanted - seen.decided,
         affordable=seen.affordable,

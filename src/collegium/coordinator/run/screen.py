@@ -64,6 +64,7 @@ class Findings:
     foreseen : what would still be asked, reused and paid.
     earlier : what is known of earlier students.
     choice : what labels and student come from, and why.
+    drawn : whether the inputs of the pool are drawn from the public schema.
     queries : how many queries the run means to ask, and ``affordable`` how many of them the budget pays for.
     votes : of all parties together; 0 where records vote, whose number is private.
     needed : records (parties, where the unit is the party) with which class sums tell the classes apart; None for other
@@ -86,6 +87,7 @@ class Findings:
     foreseen: Foreseen
     earlier: tuple[Earlier, ...]
     pool_inputs: int
+    drawn: bool
     holdout_records: int | None
     queries: int
     affordable: int
@@ -191,6 +193,7 @@ class Findings:
 
     def lines(self) -> list[str]:
         """The findings as lines for people."""
+        pool = f"{self.pool_inputs} inputs" + (" that are drawn from the schema" if self.drawn else "")
         holdout = "none" if self.holdout_records is None else f"{self.holdout_records} records"
         lines = [
             f"study        {self.study}",
@@ -198,7 +201,7 @@ class Findings:
             *self._cost,
             *(f"reuses       {one}" for one in self._reuses or ("nothing: this was not asked before",)),
             f"method       {self.choice}",
-            f"pool         {self.pool_inputs} inputs; holdout: {holdout}",
+            f"pool         {pool}; holdout: {holdout}",
         ]
         lines += [f"known        the student of {one.study} is right for {one.right}" for one in self.earlier]
         if self.foreseen.asks:

@@ -150,7 +150,7 @@ def all_tasks(config: ConsortiumConfig) -> tuple[Task, ...]:
 
 def public_root(config: ConsortiumConfig, option: Path | None) -> Path | None:
     """The folder of the public data: the option, or for a named set that of the environment, or what the file says."""
-    named = find_data_root(None) if config.pool.is_named else None
+    named = find_data_root(None) if config.pool is not None and config.pool.is_named else None
     return option or named or config.consortium.data_root
 
 

@@ -16,6 +16,7 @@ from pydantic import (
 
 from collegium.coordinator.settings.kinds import count_kinds, installed_kind, run_kind
 from collegium.data import DataSource, Examples, array_spec, load
+from collegium.data.drawn_pool import drawn_pool
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec
 from collegium.errors import DataError
@@ -185,10 +186,10 @@ class NeighboursConfig(Frozen):
 class SumsConfig(Frozen):
     """What class sums (``class-sums``) are taken under: a public kernel, made from the pool alone."""
 
-    features: Literal["hog", "pyramid", "raw", "standard", "ranks"] | None = None
-    """Gradient histograms of images; these at two scales and a thumbnail's pixels; the inputs themselves; columns
-    scaled by the pool's means and deviations; columns ranked among the pool's values. Where it is left out, see
-    `usual_for`."""
+    features: Literal["hog", "pyramid", "raw", "unit", "standard", "ranks"] | None = None
+    """Gradient histograms of images; these at two scales and a thumbnail's pixels; the inputs themselves; inputs at
+    length 1; columns scaled by the pool's means and deviations; columns ranked among the pool's values. Where it is
+    left out, see `usual_for`."""
     dimensions: int = Field(default=128, ge=1)
     """Of images: principal components of the pool's features that are kept."""
     landmarks: int = Field(default=1000, ge=2, le=MAX_LANDMARKS)
@@ -229,8 +230,8 @@ class RunConfig(Frozen):
 
     name: str = Field(pattern=r"[a-z0-9][a-z0-9-]*")
     task: Task
-    pool: DataSource
-    """Public unlabelled inputs."""
+    pool: DataSource | None = None
+    """Public unlabelled inputs. Without them inputs are drawn from the task, for class sums of tables and vectors."""
     holdout: DataSource | None = None
     """Public labelled inputs on which the student is measured."""
     seed: int | None = None
@@ -307,11 +308,13 @@ class RunConfig(Frozen):
         mechanism, student, kind = self.mechanism.name, self.student.method, self.task.inputs.kind
         if not about_all_records(self.mechanism.kind):
             return f"{mechanism} and the student {student}, as teachers, neighbours or a mechanism are configured"
-        (features, bandwidth), own = self.sums.usual_for(kind), {"features", "bandwidth"} & self.sums.model_fields_set
+        (features, bandwidth), own = self.kernel.usual_for(kind), {"features", "bandwidth"} & self.sums.model_fields_set
         why = "as configured" if own else f"as inputs are {_SEVERAL[kind]}"
         sums = "one sum" if self.class_sums == 1 else f"{self.class_sums} rounds of sums"
         if self.networks_learn:
             sums = "two sums, the second under features that the student learned,"
+        if self.drawn:
+            why += " and no public pool is named: the map is drawn from the schema"
         return (
             f"{mechanism} and the student {student}: {sums} over all records, as neither teachers nor neighbours are "
             f"configured; features {features}, bandwidth {bandwidth:g}, {why}. What no setting says, "
@@ -319,12 +322,29 @@ class RunConfig(Frozen):
         )
 
     @property
+    def drawn(self) -> bool:
+        """Whether the pool is drawn from the public schema, as none is named."""
+        return self.pool is None
+
+    @property
+    def kernel(self) -> SumsConfig:
+        """What class sums are taken under.
+
+        Where the pool is drawn, the kernel is wide, and vectors have length 1, as no public input says their own.
+        """
+        if not self.drawn:
+            return self.sums
+        usual = {"bandwidth": DRAWN_BANDWIDTH} | ({"features": "unit"} if self.task.inputs.kind == "vector" else {})
+        asked = {name: value for name in usual if (value := getattr(self.sums, name)) is not None}
+        return self.sums.model_copy(update=usual | asked)
+
+    @property
     def class_sums(self) -> int:
         """How many class sums there are: those configured or, where that is `AUTO`, as public facts decide.
 
         Where records are protected, there are two of images if the student has networks, and else eight rounds, unless
         the noise is so large for so many classes that it decides: then one sum and the pool's own structure say more.
-        Where the noise is configured, each sum has it, and there is one.
+        Where the noise is configured, each sum has it, and there is one. Where the pool is drawn, there are eight.
         """
         rounds = self.mechanism.parameters.get("rounds", self.sums.rounds)
         if rounds != AUTO:
@@ -333,6 +353,8 @@ class RunConfig(Frozen):
             return 1
         if self._networks:
             return 2
+        if self.drawn:
+            return MOST_ROUNDS
         if "sigma" in self.mechanism.parameters:
             return 1
         return rounds_for(self.mechanism.kind, len(self.task.classes), self.budget.epsilon, self.budget.delta)
@@ -352,6 +374,23 @@ class RunConfig(Frozen):
         """Whether the student has networks, whose features a second sum may be taken under."""
         learned = self.student.method == "kernel" and self.student.options.get("steps") != 0
         return learned and self.task.inputs.kind == "image"
+
+    @model_validator(mode="after")
+    def _needs_no_pool(self) -> "RunConfig":
+        if not self.drawn:
+            return self
+        kind, name = self.task.inputs.kind, self.mechanism.name
+        asked = [section for section in ("pool_check", "neighbours", "teachers") if getattr(self, section) is not None]
+        why = {
+            "images need a public pool": kind == "image",
+            f"{' and '.join(asked)}: there must be a public pool": bool(asked),
+            f"{name} labels a public pool": not about_all_records(self.mechanism.kind),
+            f"the student {self.student.method} learns from a public pool": self.student.method != "kernel",
+            "budget.unit = 'party' needs a public pool": self.budget.unit != "record",
+        }
+        for one in (one for one, applies in why.items() if applies):
+            raise ValueError(f"{one}: name unlabelled public inputs in the section pool")
+        return self
 
     @model_validator(mode="after")
     def _rounds_fit(self) -> "RunConfig":
@@ -408,6 +447,8 @@ class RunConfig(Frozen):
         return self
 
 
+DRAWN_BANDWIDTH = 2.0
+"""Of the kernel where the pool is drawn from the schema, in units of the median distance: nearly linear."""
 _NOISE_DECIDES, _OF_TWO = 8.0, 16.0
 """The noise of one sum, in contributions, above which class sums are asked for once; the latter with two classes."""
 
@@ -435,7 +476,10 @@ def _with_section(section: str) -> list[str]:
 
 @dataclass(frozen=True)
 class PublicData:
-    """The pool, with labels only where its source has them (research), and the holdout, if any."""
+    """The pool, with labels only where its source has them (research), and the holdout, if any.
+
+    A pool that no configuration names is drawn from the task.
+    """
 
     pool: Examples
     holdout: Examples | None = None
@@ -448,7 +492,10 @@ class PublicData:
 
 def load_public(config: RunConfig, data_root: Path | None) -> PublicData:
     """Read both; DataError when the holdout has no labels."""
-    pool = load(config.pool, config.task, data_root=data_root)
+    if config.pool is None:
+        pool = Examples(drawn_pool(config.task.inputs))
+    else:
+        pool = load(config.pool, config.task, data_root=data_root)
     holdout = None if config.holdout is None else load(config.holdout, config.task, data_root=data_root)
     if holdout is not None and holdout.y is None:
         raise DataError("the holdout has no labels; name its label column in holdout.label, or leave holdout out")

@@ -144,7 +144,8 @@ def fit_student(  # noqa: PLR0913 -- what a student may learn from, by name
     chosen = chosen_method(method, options or {}, task)
     positions = np.asarray(indices, dtype=np.int64)
     classes = np.asarray(labels, dtype=np.int64)
-    _check_labels(positions, classes, len(pool), task)
+    if sums is None or not sums.drawn:
+        _check_labels(positions, classes, len(pool), task)
     set_threads(threads)
     target = resolve_device(device)
     tell = progress or (lambda done, total: None)

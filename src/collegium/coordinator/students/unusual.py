@@ -2,7 +2,7 @@
 
 The landmarks of a kernel student are inputs of its pool, drawn at random. How far one of them is from the nearest of
 the others is, by symmetry, what the distance of one more input of the pool would be. So of inputs like the pool's about
-one in a hundred is called outside of it.
+one in a hundred is called outside of it. Landmarks that were drawn from the public schema tell nothing of that.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ def unusual(student: Student, x: NDArray[Any], raw: Any, decimal: str = ".") -> 
     if clipped is not None:
         found["clipped"] = clipped
     inner = student.student if isinstance(student, CalibratedStudent) else student
-    if isinstance(inner, KernelStudent):
+    if isinstance(inner, KernelStudent) and not inner.drawn:
         found["outside_pool"] = outside_pool(inner.kernel, x)
     return pd.DataFrame(found, index=pd.RangeIndex(len(x)))
 
