@@ -121,7 +121,8 @@ def run(installed: Path, tmp_path: Path) -> Run:
     """Python with the packages and without them beside Collegium; nothing else differs."""
 
     def go(*arguments: str) -> subprocess.CompletedProcess[str]:
-        path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "reproduction"), str(installed)])
+        parts = (ROOT / "src", ROOT / "accounting" / "src", ROOT / "reproduction", installed)
+        path = os.pathsep.join(map(str, parts))
         environment = os.environ | {"PYTHONPATH": path}
         return subprocess.run(
             [sys.executable, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True
