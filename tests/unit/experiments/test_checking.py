@@ -22,13 +22,15 @@ def setting(folder: Path) -> Setting:
 
 
 # What the exact accountant takes a minute or more for where it has kept nothing is left to
-# `collegium reproduce NAME --check`: knn-table-1, and the game of knn-table-2.
+# `collegium reproduce NAME --check`: knn-table-1, the game of knn-table-2, and 1,000 rounds of pate-mnist.
 @pytest.mark.parametrize("name", ["knn-figure-4", "individual-knn", "pate-mnist"])
 def test_kept_epsilons_are_what_the_present_code_computes(name: str, tmp_path: Path) -> None:
     kept = read_results(RESULTS, name)
     assert kept is not None
+    if name == "pate-mnist":
+        kept["rows"] = [row for row in kept["rows"] if row["queries"] == 100]
     checked = check(EXPERIMENTS[name], kept, setting(tmp_path))
-    assert checked.compared >= 4
+    assert checked.compared >= 3
     assert checked.differences == ()
 
 
