@@ -44,12 +44,13 @@ def optional_import(purpose: str, installed_by: Mapping[str, str] = INSTALLED_BY
 
 def installed(group: str) -> EntryPoints:
     """What installed packages name under a group of entry points."""
-    return _all_installed().select(group=group)
+    found: EntryPoints = _all_installed().select(group=group)
+    return found
 
 
 @cache
-def _all_installed() -> EntryPoints:
-    """All entry points; to look through the installed packages takes a fiftieth of a second."""
+def _all_installed() -> Any:
+    """All entry points, of another type in another Python. To look for them takes a fiftieth of a second."""
     return entry_points()
 
 
