@@ -23,7 +23,7 @@ from collegium_accounting import elementary
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.game.curves import Sampling, cell_curves
 from collegium_accounting.game.front import Front, in_single_precision
-from collegium_accounting.game.gaussian import gaussian_epsilons, gaussian_mechanism_profile
+from collegium_accounting.game.gaussian import gaussian_epsilon, gaussian_mechanism_profile
 from collegium_accounting.game.laws import VectorLaw, discrete_vector
 from collegium_accounting.game.lines import discrete_line
 from collegium_accounting.game.profile import Profile, compose
@@ -69,7 +69,7 @@ def certified() -> dict[str, str]:
             DELTA
         ),
         "many classes": _played(RoundLaw("discrete-laplace", 4.0), 2).epsilon(DELTA),
-        "vector": float(gaussian_epsilons(np.array([vector.mu]), np.array([vector.slack]), DELTA)[0]),
+        "vector": gaussian_epsilon(vector.mu, vector.slack, DELTA),
         "shares": share.mu + share.slack,
         "beside": two.epsilon(DELTA, gaussian_mechanism_profile(0.3)),
         "composed": compose([two, gaussian_mechanism_profile(0.3)]).epsilon(DELTA),

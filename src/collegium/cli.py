@@ -12,14 +12,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, NoReturn
 
 import click
 import typer
 from typer.core import TyperGroup
 
-from collegium.extras import optional_import
+from collegium.extras import installed, optional_import
 from collegium.interrupts import BUSY_THREAD, stoppable
 from collegium.logs import event, printable
 from collegium.version import __version__
@@ -65,7 +64,7 @@ ENTRY_POINT_GROUP = "collegium.commands"
 @cache
 def mounts() -> dict[str, Mount]:
     """The subcommands of this package and of other installed packages. Their modules are not imported."""
-    others = entry_points(group=ENTRY_POINT_GROUP)
+    others = installed(ENTRY_POINT_GROUP)
     return MOUNTS | {
         point.name: Mount(point.value, str(point.dist.metadata["Summary"]) if point.dist else "") for point in others
     }

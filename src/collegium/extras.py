@@ -5,6 +5,9 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 from collegium_accounting import extras
+from collegium_accounting.extras import installed
+
+__all__ = ["EXTRA_OF", "INSTALLED_BY", "installed", "load_plugin", "optional_import"]
 
 EXTRA_OF = {
     "PIL": "torch",

@@ -102,11 +102,23 @@ def interrupt(process: subprocess.Popen[str]) -> Finished:
     return Finished(process.returncode, out, err)
 
 
+def lines_of(stream: IO[str] | None) -> Iterator[str]:
+    """What a process writes, line by line. Nothing is read ahead, which `Popen.communicate` would not see."""
+    assert stream is not None
+    line = b""
+    while read := os.read(stream.fileno(), 1):
+        line += read
+        if read == b"\n":
+            yield line.decode()
+            line = b""
+    if line:
+        yield line.decode()
+
+
 def read_until(stream: IO[str] | None, words: str) -> str:
     """Read a process's output up to a line with these words; that line."""
-    assert stream is not None
     seen = []
-    for line in stream:
+    for line in lines_of(stream):
         seen.append(line)
         if words in line:
             return line

@@ -1,4 +1,4 @@
-"""`nvflare simulator` with eight sites, each in a process of its own."""
+"""`nvflare simulator`, each site in a process of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE_S = 300.0
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Cost, Cost]:
     """A consortium, and what it came to over our own sessions and over NVFlare."""
-    trial = Trial.make(tmp_path_factory.mktemp("nvflare") / "trial", parties=8)
+    trial = Trial.make(tmp_path_factory.mktemp("nvflare") / "trial", parties=4)
     return trial, trial.over_sessions(), trial.over_nvflare()
 
 
@@ -61,7 +61,7 @@ def test_whoever_downloads_the_jobs_result_has_student_and_report(finished: tupl
 
 
 def test_the_run_ends_without_a_site_that_dies_in_the_sum_and_one_that_refuses(tmp_path: Path) -> None:
-    trial = Trial.make(tmp_path / "trial", parties=8, deadline_s=40.0)
+    trial = Trial.make(tmp_path / "trial", parties=7, deadline_s=40.0)
     refusing, dying = trial.sites[1], trial.sites[5]
     policy = trial.policy_of(refusing)
     floor = next(line for line in policy.read_text().splitlines() if line.startswith("minimum_noise_sums"))

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy.special import gammaincc
 
 from collegium.coordinator.journal import Part
 from collegium.errors import Contradiction
@@ -159,6 +158,8 @@ def _chance(
     squares = float((weights[:, None] * (less - multiple * more) ** 2 / spread_of_each[:, None]).sum())
     # A weighted sum of squares is about a multiple of χ² (Satterthwaite 1946).
     mean, spread = (classes - 1.0) * float(weights.sum()), 2.0 * (classes - 1.0) * float((weights**2).sum())
+    from scipy.special import gammaincc
+
     return float(gammaincc(mean**2 / spread, squares * mean / spread))
 
 

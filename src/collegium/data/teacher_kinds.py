@@ -2,10 +2,10 @@
 
 import re
 from functools import cache
-from importlib.metadata import entry_points
 
 from collegium.data.task import OWN_CHOICE
 from collegium.errors import ConfigurationError
+from collegium.extras import installed
 from collegium.settings import nearest
 
 BUILT_IN = {
@@ -26,7 +26,7 @@ _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 @cache
 def installed_kinds() -> dict[str, str]:
     """Import paths of the teachers that installed packages name; nothing is imported, no built-in name is replaced."""
-    return {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP) if point.name not in BUILT_IN}
+    return {point.name: point.value for point in installed(ENTRY_POINT_GROUP) if point.name not in BUILT_IN}
 
 
 def import_path(kind: str) -> str:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from torch import nn
 
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import ConfigurationError, DataError, StorageError
-from collegium.extras import load_plugin
+from collegium.extras import installed, load_plugin
 from collegium.models.quantising import quantised
 from collegium.models.whole_layers import NETWORKS, Layer
 from collegium.models.whole_networks import WholeNetwork
@@ -105,7 +104,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 def network_names() -> list[str]:
     """The names of all architectures, those of other installed packages among them, sorted."""
-    return sorted({*ARCHITECTURES, *entry_points(group=NETWORKS).names})
+    return sorted({*ARCHITECTURES, *installed(NETWORKS).names})
 
 
 def find_architecture(name: str) -> Architecture:
@@ -115,12 +114,12 @@ def find_architecture(name: str) -> Architecture:
     """
     if name in ARCHITECTURES:
         return ARCHITECTURES[name]
-    if name not in entry_points(group=NETWORKS).names:
+    if name not in installed(NETWORKS).names:
         raise ConfigurationError(
             f"unknown network {name[:64]!r}: install the package that has it, or use one of "
             f"{', '.join(network_names())}"
         )
-    found: Architecture = load_plugin(entry_points(group=NETWORKS)[name], f"the network {name!r}")
+    found: Architecture = load_plugin(installed(NETWORKS)[name], f"the network {name!r}")
     return found
 
 

@@ -113,8 +113,8 @@ class _Filtered:
     ----------
     differing, coefficients : ``[landmarks, classes]``, in the axes.
     eigenvalues, trusted, filtered : ``[landmarks, 1]``.
-    constant : by how much each class is named beyond what its inputs say, ``[classes]``.
-    frequent : how frequent classes are, less 1/C, ``[classes]``; ``variance`` of its noise over all classes together.
+    constant : by how much each class is named beyond what its inputs say, ``[classes]``; ``variance`` of the noise on
+        it over all classes together.
     noise : on an entry of the mean of the rounds, in contributions.
     """
 
@@ -124,21 +124,27 @@ class _Filtered:
     trusted: Floats
     filtered: Floats
     constant: Floats
-    frequent: Floats
     variance: float
     noise: float
-
-    @property
-    def prior(self) -> Floats:
-        """How frequent classes are, ``[classes]``: positive, and 1 in all."""
-        classes = len(self.frequent)
-        prior = np.maximum(self.frequent + 1.0 / classes, 0.1 / classes)
-        return np.asarray(prior / prior.sum())
 
     def weights(self, spectrum: PoolSpectrum, coefficients: Floats) -> Floats:
         """``coefficients`` in the axes as weights of φ, ``[dimensions, classes]``."""
         own = spectrum.axes @ coefficients
         return np.concatenate([own, ((self.constant - spectrum.mean @ own) / SHORT)[None]])
+
+
+@dataclass(frozen=True, eq=False)
+class _Classes:
+    """What the rounds say of classes, whatever weights they were asked for under.
+
+    Parameters
+    ----------
+    differing : in the pool's axes, ``[landmarks, classes]``.
+    prior : how frequent classes are, ``[classes]``: positive, and 1 in all.
+    """
+
+    differing: Floats
+    prior: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,24 +214,24 @@ class NoisySums:
         spectrum : of that pool under ``kernel``; computed where it is None.
         """
         found = spectrum or PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
-        classes, link = len(task.classes), _LOGISTIC if self._residual else _LINEAR
+        classes = len(task.classes)
         if self.drawn:
             found = self._of_records(found, classes)
-            known = self._filtered(found, classes, link)
+            known = self._filtered(found, classes, self._link)
             weights = known.weights(found, known.coefficients)
             return KernelStudent(task, found.kernel, weights, self._residual, drawn=True)
-        known = self._filtered(found, classes, link)
+        known = self._filtered(found, classes, self._link)
         of_records = self.contributions is None
         # A party weights its classes by the roots of their numbers, so that its sums do not say how frequent they are.
         # With two classes, more passes only make the shares surer.
         matched = of_records and classes > 2
         passes = _PASSES if matched else int((of_records and not self._residual) or classes > 2)
-        weights = known.weights(found, known.coefficients)
+        weights, of_classes = known.weights(found, known.coefficients), self._of_classes(found, known)
         if passes:
-            weights = self._fitted_to_pool(found, known, link, passes, matched=matched)
+            weights = self._fitted_to_pool(found, known, of_classes, passes, matched=matched)
         if classes == 2 and of_records:
             lead = np.diff(found.scores(weights))[:, 0]
-            moved = threshold(lead, float(known.prior[1]), known.variance / classes)
+            moved = threshold(lead, float(of_classes.prior[1]), known.variance / classes)
             weights[-1] -= np.array([-0.5, 0.5]) * moved / SHORT
         return KernelStudent(task, found.kernel, weights, self._residual)
 
@@ -239,6 +245,10 @@ class NoisySums:
     def _residual(self) -> bool:
         """Whether a round was asked for under weights."""
         return any(one.weights is not None for one in self.rounds)
+
+    @property
+    def _link(self) -> _Link:
+        return _LOGISTIC if self._residual else _LINEAR
 
     def _shares_of_mean(self) -> Floats:
         """The weight of each round in the mean; they add up to 1."""
@@ -279,9 +289,6 @@ class NoisySums:
         )
         counted = SHORT * count  # what a class sums in the constant entry, if all contributions are of it
         constant, variance = _less_noise(estimate[-1] / counted, noise / counted, link.doubt)
-        frequent = constant
-        if self._residual:
-            frequent, _ = _less_noise(self._of_classes(spectrum, classes)[-1] / counted, noise / counted)
         differing = spectrum.axes.T @ (estimate[:-1] - count * np.outer(spectrum.mean, constant))
         eigenvalues = (spectrum.eigenvalues * count)[:, None]
         trusted = eigenvalues / (eigenvalues + (KAPPA * noise) ** 2)
@@ -293,37 +300,39 @@ class NoisySums:
             trusted,
             filtered,
             constant / link.curvature,
-            frequent,
             variance,
             noise,
         )
 
-    def _of_classes(self, spectrum: PoolSpectrum, classes: int) -> Floats:
-        """The sum of φ ⊗ (e_y − 1/C): of later rounds less what the pool says that their weights took off."""
-        count = self._count(classes, _LOGISTIC)
-        return self._mean(
-            spectrum,
-            classes,
-            lambda weights: count * spectrum.sum_of(_softmax(spectrum.scores(weights)) - 1.0 / classes),
-        )
+    def _of_classes(self, spectrum: PoolSpectrum, known: _Filtered) -> _Classes:
+        """Of the sums of φ ⊗ (e_y − 1/C): of later rounds less what the pool says that their weights took off."""
+        classes, differing, frequent = len(known.constant), known.differing, known.constant
+        if self._residual:
+            count = self._count(classes, _LOGISTIC)
+            sums = self._mean(
+                spectrum,
+                classes,
+                lambda weights: count * spectrum.sum_of(_softmax(spectrum.scores(weights)) - 1.0 / classes),
+            )
+            frequent, _ = _less_noise(sums[-1] / (SHORT * count), known.noise / (SHORT * count))
+            differing = spectrum.axes.T @ (sums[:-1] - count * np.outer(spectrum.mean, frequent))
+        prior = np.maximum(frequent + 1.0 / classes, 0.1 / classes)
+        return _Classes(differing, np.asarray(prior / prior.sum()))
 
     def _fitted_to_pool(
-        self, spectrum: PoolSpectrum, known: _Filtered, link: _Link, passes: int, *, matched: bool
+        self, spectrum: PoolSpectrum, known: _Filtered, of_classes: _Classes, passes: int, *, matched: bool
     ) -> Floats:
         """Weights that fit the rounds and the shares that the pool's inputs have by them, after so many passes."""
-        classes = known.differing.shape[1]
-        count, of_axes, differing = self._count(classes, link), known.coefficients, known.differing
-        if self._residual:
-            sums = self._of_classes(spectrum, classes)
-            differing = spectrum.axes.T @ (sums[:-1] - count * np.outer(spectrum.mean, known.frequent))
+        link, classes, of_axes = self._link, len(known.constant), known.coefficients
+        count = self._count(classes, link)
         # How well the scores of records agree with their classes, less what the noise itself adds to that.
         by_noise = known.noise**2 * (classes - 1) * float(known.filtered.sum())
-        agreement = (float((of_axes * differing).sum()) - by_noise) / count
+        agreement = (float((of_axes * of_classes.differing).sum()) - by_noise) / count
         weight = min(len(spectrum.vectors) / count, _POOL_WEIGHT)
         for _ in range(passes):
             scores = spectrum.scores(known.weights(spectrum, of_axes)) - known.constant
-            shares = shares_in_classes(scores, known.prior, agreement)
-            shares = of_frequencies(shares, known.prior) if matched else shares
+            shares = shares_in_classes(scores, of_classes.prior, agreement)
+            shares = of_frequencies(shares, of_classes.prior) if matched else shares
             for _ in range(link.steps):
                 pull, own = shares - shares.mean(axis=0), np.zeros_like(of_axes)
                 if self._residual:

@@ -5,14 +5,13 @@ Parties read the files that they are sent; no pickle is read, and no code is run
 
 import importlib
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from collegium.errors import StorageError
-from collegium.extras import load_plugin, optional_import
+from collegium.extras import installed, load_plugin, optional_import
 from collegium.models.calibrated import CALIBRATED_FORMAT
 from collegium.models.calibrated import read_student as read_calibrated
 from collegium.models.devices import resolve_device
@@ -67,8 +66,8 @@ def read_student(path: str | Path, *, device: str = "auto") -> Student:
         return read_calibrated(path, device=device, read=read_student)
     if STUDENT_METHOD in kinds:
         name = kinds[STUDENT_METHOD]
-        if name not in READERS and name in entry_points(group=ENTRY_POINT_GROUP).names:
-            method = load_plugin(entry_points(group=ENTRY_POINT_GROUP)[name], f"the student {name!r}")
+        if name not in READERS and name in installed(ENTRY_POINT_GROUP).names:
+            method = load_plugin(installed(ENTRY_POINT_GROUP)[name], f"the student {name!r}")
             if hasattr(method, "read"):
                 READERS[name] = method.read
         read = READERS.get(name)

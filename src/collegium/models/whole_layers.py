@@ -13,14 +13,13 @@ convolution is one product of matrices.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data.values import require
-from collegium.extras import load_plugin
+from collegium.extras import installed, load_plugin
 from collegium.limits import MAX_FEATURES
 
 if TYPE_CHECKING:  # a party without networks reads no torch
@@ -316,8 +315,10 @@ NETWORKS = "collegium.networks"
 
 def find_layer(kind: str) -> type[Layer]:
     """The layer that a file calls so; KeyError where there is none."""
-    others = entry_points(group=NETWORKS)
-    if kind not in LAYERS and kind in others.names:
+    if kind in LAYERS:
+        return LAYERS[kind]
+    others = installed(NETWORKS)
+    if kind in others.names:
         layer: type[Layer] | None = load_plugin(others[kind], f"the network {kind!r}").layer
         if layer is not None:
             return layer

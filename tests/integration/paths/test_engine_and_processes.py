@@ -88,7 +88,8 @@ def test_without_a_pool_processes_publish_the_student_of_a_notebook(tmp_path: Pa
 def test_without_a_seed_two_hundred_and_fifty_parties_are_private_and_label_the_pool(tmp_path: Path) -> None:
     files = write_files("vector", tmp_path, records=500)
     # One round: each costs two thousand messages of the engine, and the tests above take eight.
-    config = config_of("vector", files, partition={"kind": "iid", "parties": 250}, sums={"rounds": 1})
+    partition, engine = {"kind": "iid", "parties": 250}, {"workers": 1}  # a second one would hold every party once more
+    config = config_of("vector", files, partition=partition, sums={"rounds": 1}, engine=engine)
     record = drive("simulate", config, tmp_path / "run")
     assert record.state == "finished" and record.labels.answered == POOL and record.private
     assert len(record.parties) == 250 and not any(party.failures for party in record.parties.values())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import pytest
 from support.sessions import TASK, Cable, Echo, Hub, Kits, Listen, Log, PartyThread, Serve
@@ -15,6 +15,17 @@ from collegium.parties.session import PartySession
 from collegium.protocol.channels import Backoff
 from collegium.protocol.identities import Credentials
 from collegium.protocol.roster import Roster
+
+
+@dataclass(frozen=True)
+class Watched(Backoff):
+    """Waiting times that tell when one is asked for: after an attempt that failed."""
+
+    asked: threading.Event = field(default_factory=threading.Event)
+
+    def delay_s(self, failures: int, uniform: Callable[[float, float], float]) -> float:
+        self.asked.set()
+        return super().delay_s(failures, uniform)
 
 
 @pytest.fixture(scope="session")
@@ -61,16 +72,9 @@ def serve() -> Iterator[Serve]:
 
     def start(credentials: Credentials, address: str, party: Echo | None = None) -> PartyThread:
         answers = party or Echo(credentials.name)
-        waited = threading.Event()
-
-        def sleep(delay_s: float) -> None:
-            waited.set()
-            time.sleep(delay_s)
-
-        session = PartySession(
-            lambda task: answers, lambda: credentials, address, backoff=Backoff(0.01, 0.05), sleep=sleep
-        )
-        servings.append(PartyThread(session, waited))
+        backoff = Watched(0.01, 0.05)
+        session = PartySession(lambda task: answers, lambda: credentials, address, backoff=backoff)
+        servings.append(PartyThread(session, backoff.asked))
         return servings[-1]
 
     yield start

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.pages import commands_of, text_of_page
 from support.ports import free_ports
-from support.processes import COMMAND_S, killed_at_the_end, output_of, start
+from support.processes import COMMAND_S, killed_at_the_end, lines_of, output_of, start
 from support.watched import CONFIG, FORESTS, NAMES
 
 PAGE = text_of_page("watching.md")
@@ -35,9 +35,8 @@ def run(command: str, folder: Path, **environment: str) -> str:
 
 def lines_until(process: subprocess.Popen[str], event: str) -> list[dict[str, object]]:
     """JSON lines of its log up to the first of this event."""
-    assert process.stderr is not None
     seen = []
-    for line in process.stderr:
+    for line in lines_of(process.stderr):
         seen.append(json.loads(line))
         if seen[-1]["event"] == event:
             return seen

@@ -68,7 +68,7 @@ def test_every_way_to_stop_a_command_ends_it_with_one_line(
 def test_a_second_interrupt_ends_a_command_that_does_not_come_to_its_end() -> None:
     process = begun(WAITING, "stubborn")
     process.send_signal(signal.SIGINT)
-    assert process.stdout is not None and process.stdout.readline() == "tidying up\n"
+    assert read_until(process.stdout, "tidying up") == "tidying up\n"
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (130, "Interrupted again: ended at once.\n")

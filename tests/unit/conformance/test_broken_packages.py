@@ -25,7 +25,7 @@ LOOK_UPS: dict[str, tuple[object, str, Callable[[], object]]] = {
 def test_a_broken_package_is_named_in_one_line(what: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     room, group, look_up = LOOK_UPS[what]
     points = EntryPoints([EntryPoint("broken", f"{module}:Absent", group)])
-    monkeypatch.setattr(room, "entry_points", lambda **chosen: points.select(**chosen))
+    monkeypatch.setattr(room, "installed", lambda group: points.select(group=group))
     monkeypatch.setattr(registry._by_name, "_loaded", False)
     with pytest.raises(ConfigurationError) as failed:
         look_up()

@@ -54,6 +54,7 @@ SAMPLED: dict[str, Any] = {
         "parameters": {"sigma1": 8.0, "sigma2": 5.0, "threshold": 1.0, "sampling_rate": 0.5},
     },
     "neighbours": {"share": 0.2, "features": "standard", "dimensions": 8, "k": 9},
+    "budget": {"epsilon": 60.0, "bound": "classic"},  # the game of a sampled winner takes longer than all runs here
 }
 
 

@@ -12,6 +12,11 @@ from collegium_accounting.game.recursion import Values, gaussian_profile, multip
 _DEVIATIONS = 8.0
 _POINTS_PER_DEVIATION = 200
 
+_PARTS = np.arange(1.0, 257.0) / 256.0
+"""Where an interval that holds ε is looked at in one step."""
+_STEPS = 7
+"""After so many the interval is as short as double precision tells."""
+
 
 def gaussian_mechanism_profile(mu: float, slack: float = 0.0) -> Profile:
     """δ(ε) of continuous Gaussian noise on a vector.
@@ -45,26 +50,27 @@ def gaussian_mechanism_profile(mu: float, slack: float = 0.0) -> Profile:
     return Profile((Values(float(s[0]), step, np.minimum(1.0, exact * (1.0 + 1e-9) + 1e-15), *_tests(s, mu)),))
 
 
-def gaussian_epsilons(mu: FloatArray, slack: FloatArray, delta: float) -> FloatArray:
-    """ε at ``delta`` of Gaussian mechanisms, exactly but for rounding up.
+def gaussian_epsilon(mu: float, slack: float, delta: float) -> float:
+    """ε at ``delta`` of a Gaussian mechanism, exactly but for rounding up.
 
     Parameters
     ----------
-    mu : sensitivity over standard deviation, each above 0.
-    slack : as for `gaussian_mechanism_profile`, of the same shape.
+    mu, slack : as for `gaussian_mechanism_profile`.
     delta : δ, in (0, 1).
 
     References
     ----------
     Balle and Wang 2018, Theorem 8.
     """
-    target = delta * exp(-slack)
-    low, high = np.zeros_like(mu), mu * mu / 2.0 + mu * 40.0
-    for _ in range(80):
-        middle = (low + high) / 2.0
-        fits = gaussian_profile(-middle, mu) <= target
-        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
-    return np.asarray(high * (1.0 + 1e-9) + 2.0 * slack)
+    target = delta * float(exp(-slack))
+    low, high = 0.0, mu * mu / 2.0 + mu * 40.0
+    for _ in range(_STEPS):
+        parts = low + (high - low) * _PARTS
+        fits = gaussian_profile(-parts, mu) <= target
+        fits[-1] = True
+        first = int(np.argmax(fits))
+        low, high = float(parts[first - 1]) if first else low, float(parts[first])
+    return high * (1.0 + 1e-9) + 2.0 * slack
 
 
 def _tests(s: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:

@@ -22,7 +22,7 @@ from collegium_accounting.divergences.independent import (
 )
 from collegium_accounting.elementary import exp, expm1, log, log1p
 from collegium_accounting.errors import UnsupportedAccounting
-from collegium_accounting.game.gaussian import gaussian_epsilons, gaussian_mechanism_profile
+from collegium_accounting.game.gaussian import gaussian_epsilon, gaussian_mechanism_profile
 from collegium_accounting.game.profile import Profile, check_delta, compose
 from collegium_accounting.game.recursion import Values, multiples
 from collegium_accounting.game.winner import RoundLaw, winner_epsilons, winner_profile
@@ -215,7 +215,7 @@ def _coarse_epsilon(rounds: Mapping[Law, int], delta: float) -> float:
     (mu, slack), curve = _vectors(rounds), _curve(rounds)
     vectors, others = mu > 0.0, bool(curve.values.any() or curve.delta)
     if vectors and not others:
-        return float(gaussian_epsilons(np.array([mu]), np.array([slack]), delta)[0])
+        return gaussian_epsilon(mu, slack, delta)
     if not vectors:
         return curve.to_epsilon(delta).epsilon
     alone = math.inf

@@ -24,8 +24,6 @@ def roc_area(shares: NDArray[np.float64], truth: IntArray) -> Estimate | None:
     -------
     None where a class has no input or every one.
     """
-    from scipy.stats import rankdata
-
     classes = range(shares.shape[1]) if shares.shape[1] > 2 else (1,)
     areas, moves = [], np.zeros(len(truth))
     for number in classes:
@@ -33,13 +31,19 @@ def roc_area(shares: NDArray[np.float64], truth: IntArray) -> Estimate | None:
         ups, downs = int(own.sum()), int((~own).sum())
         if not ups or not downs:
             return None
-        ranks = rankdata(shares[:, number])
+        ranks = _ranks(shares[:, number])
         below = np.empty(len(truth))  # of an input of the class, the others below it; of another, those above it
-        below[own] = (ranks[own] - rankdata(shares[own, number])) / downs
-        below[~own] = 1.0 - (ranks[~own] - rankdata(shares[~own, number])) / ups
+        below[own] = (ranks[own] - _ranks(shares[own, number])) / downs
+        below[~own] = 1.0 - (ranks[~own] - _ranks(shares[~own, number])) / ups
         area = float(below[own].mean())
         areas.append(area)
         moves += (below - area) / np.where(own, ups, downs) / len(classes)
     area, error = float(np.mean(areas)), float(np.sqrt(np.square(moves).sum()))
     reach = NORMAL_95 * error
     return Estimate(value=area, error=error, low=max(0.0, area - reach), high=min(1.0, area + reach))
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rank of each value from 1, where equal ones share the mean of theirs."""
+    _, place, equals = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(equals) - (equals - 1) / 2.0)[place])

@@ -7,7 +7,6 @@ imported when it is chosen, so that a student that is a forest needs no torch.
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError, MissingExtra
-from collegium.extras import load_plugin, optional_import
+from collegium.extras import installed, load_plugin, optional_import
 from collegium.models.devices import resolve_device, seeded_draws, set_threads
 from collegium.models.noisy_sums import NoisySums
 from collegium.models.students import ENTRY_POINT_GROUP, READERS, Student
@@ -92,7 +91,7 @@ def register(method: _Method) -> _Method:
 
 def method_names() -> list[str]:
     """The names of all methods, sorted; none of them is imported."""
-    return sorted({*METHODS, *BUILT_IN, *entry_points(group=ENTRY_POINT_GROUP).names})
+    return sorted({*METHODS, *BUILT_IN, *installed(ENTRY_POINT_GROUP).names})
 
 
 def find_method(name: str) -> type[BaseModel]:
@@ -115,7 +114,7 @@ def find_method(name: str) -> type[BaseModel]:
             with optional_import(f"the student {name!r}"):
                 importlib.import_module(BUILT_IN[name])
         else:
-            register(load_plugin(entry_points(group=ENTRY_POINT_GROUP)[name], f"the student {name!r}"))
+            register(load_plugin(installed(ENTRY_POINT_GROUP)[name], f"the student {name!r}"))
     return METHODS[name]
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import resources
-from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Protocol
@@ -39,7 +38,7 @@ from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import ENTRY_POINT_GROUP, NAMED_SETS, DataSource, Indices, Records, named_sources
 from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
-from collegium.extras import load_plugin
+from collegium.extras import installed, load_plugin
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,7 +115,7 @@ def source_named(name: str) -> NamedSource:
     """The source called ``name``; ConfigurationError where there is none, or where its package is broken."""
     if name in NAMED_SETS:
         return PublicSet(name, _read_digits if name == "digits" else partial(_read_table, name))
-    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+    for point in installed(ENTRY_POINT_GROUP).select(name=name):
         source: NamedSource = load_plugin(point, f"the data source {name!r}")
         return source
     raise ConfigurationError(

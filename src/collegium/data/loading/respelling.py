@@ -1,15 +1,18 @@
 """How one file writes numbers and dates, brought to the one way in which the task's columns read them."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from collegium.data.encoding import read_numbers, texts_of
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import Inputs, NumberColumn, TableInputs
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SLASHES = re.compile(r"(\d\d?)/(\d\d?)/(\d{4})(.*)")
 """A date with slashes: 17/03/2016, or 3/17/2016, and the time that may follow."""
@@ -26,6 +29,8 @@ def respelt_numbers(frame: pd.DataFrame, source: DataSource, inputs: Inputs) -> 
     """
     if not isinstance(inputs, TableInputs) or not (source.thousands or source.dates or source.scale):
         return frame
+    import pandas as pd
+
     changed: dict[str, Any] = {}
     for column in inputs.columns:
         if not isinstance(column, NumberColumn) or column.name not in frame:
@@ -55,5 +60,7 @@ def iso_date(text: str, how: str) -> str:
     return f"{year}-{month:0>2}-{day:0>2}{rest}"
 
 
-def _each(values: "pd.Series[Any]", change: Callable[[str], str]) -> "pd.Series[Any]":
+def _each(values: pd.Series[Any], change: Callable[[str], str]) -> pd.Series[Any]:
+    import pandas as pd
+
     return pd.Series([change(text) for text in texts_of(values).tolist()], index=values.index, dtype=object)

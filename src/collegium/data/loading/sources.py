@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
+from collegium.extras import installed
 from collegium.settings import Frozen
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def named_sources() -> tuple[str, ...]:
 
     A package cannot take the name of a public set.
     """
-    return tuple(dict.fromkeys((*NAMED_SETS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP)))))
+    return tuple(dict.fromkeys((*NAMED_SETS, *(point.name for point in installed(ENTRY_POINT_GROUP)))))
 
 
 class DataSource(Frozen):

@@ -172,9 +172,9 @@ class PartySum:
         self.state = replace(self.state, transcript=digest + root)
         seed_shares = shamir.share(self.state.self_seed, plan.threshold, holders, self._random_bytes)
         key_shares = shamir.share(self.state.mask, plan.threshold, holders, self._random_bytes)
-        sealed = []
+        own, sealed = X25519PrivateKey.from_private_bytes(self.state.channel), []
         for holder, seed_share, key_share in zip(holders, seed_shares, key_shares, strict=True):
-            key = self._channel_key(holder, self._me, holder)
+            key = self._channel_key(own, holder, self._me, holder)
             sealed.append(keys.seal(key, seed_share + key_share))
         return pb.SecureSumReply(
             keys_shared=pb.KeysShared(
@@ -196,11 +196,11 @@ class PartySum:
         sending: list[int] = np.flatnonzero(senders).tolist()
         shares = messages.unpack_column(request.shares, len(sending), messages.SEALED_BYTES, "shares")
         self._take_adverts([sender for sender in sending if sender not in self.state.adverts], request.adverts)
-        held = {}
+        own, held = X25519PrivateKey.from_private_bytes(self.state.channel), {}
         for sender, sealed in zip(sending, shares, strict=True):
             if self._me not in self._holders_of(sender, self._advert(sender).graph_nonce):
                 raise WrongGraph(f"{self.name} is not a holder that the nonce of {self.setup.names[sender]} chooses")
-            key = self._channel_key(sender, sender, self._me)
+            key = self._channel_key(own, sender, sender, self._me)
             held[sender] = keys.open_sealed(key, sealed, self.setup.names[sender])
         vector = self._masked_vector(sorted(holders.union(sending)))
         signature = self._sign(keys.view_message(self.state.transcript, request.sharers))
@@ -297,9 +297,8 @@ class PartySum:
         if count < quorum:
             raise TooFewSurvivors(f"{count} {whom} are left; {quorum} are needed to hide a single vector")
 
-    def _channel_key(self, peer: int, sender: int, receiver: int) -> bytes:
+    def _channel_key(self, own: X25519PrivateKey, peer: int, sender: int, receiver: int) -> bytes:
         """The key that seals the one message from sender to receiver."""
-        own = X25519PrivateKey.from_private_bytes(self.state.channel)
         agreed = keys.agree(own, self._advert(peer).channel_key)
         return keys.derive_key(agreed, keys.CHANNEL, self.state.transcript, sender, receiver)
 
