@@ -14,6 +14,11 @@ estimates are averaged, the s-th of them with weight s, and filtered. The averag
 noise σ (1.12σ with these weights). So where noise rules, T rounds are worth one. Where it does not, the fixed point
 satisfies the records' own logistic regression, whatever the covariance of the pool is.
 
+**A second part.** A later sum, without weights, may be asked for under a map with a second part, such as features that
+networks learned from the sums before. These have the entries of the first part alone, √2 times as long, and so with
+less noise. Every entry is the mean of the sums that have it. Axes are those of entries in proportion to one over their
+noise. So the sums themselves say what the second part is worth beside the first.
+
 **The pool.** What the noise hides, the pool's own structure shows in part. After the last round, the classifier gives
 every input of the pool a share in each class (`pool_shares.shares_in_classes`), where the classes are as frequent as
 the sums say that they are among the records. The next classifier is fitted to the sums, to the extent that noise
@@ -59,6 +64,9 @@ _FEWEST_RECORDS = 10.0
 _CLEAR = 0.25
 _POOL_WEIGHT = 0.3
 _PASSES = 3
+_SURELY = 0.01
+_SHARE = math.sqrt(0.5)
+"""The length of each part of φ where there are two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,34 +114,44 @@ class _Filtered:
 
     Parameters
     ----------
+    spectrum : of the pool, where entries count by their noise.
     differing, coefficients : ``[landmarks, classes]``, in the axes.
     eigenvalues, trusted, filtered : ``[landmarks, 1]``.
     constant : by how much each class is named beyond what its inputs say, ``[classes]``.
-    frequent : how frequent classes are, less 1/C, ``[classes]``; ``variance`` of its noise over all classes together.
-    noise : on an entry of the mean of the rounds, in contributions.
+    variance : of the noise on how frequent classes are, over all classes together.
+    noise : on the first entry of the mean of the rounds, in contributions.
+    count : how many contributions a sum stands for.
     """
 
+    spectrum: PoolSpectrum
     differing: Floats
     coefficients: Floats
     eigenvalues: Floats
     trusted: Floats
     filtered: Floats
     constant: Floats
-    frequent: Floats
     variance: float
     noise: float
+    count: float
 
-    @property
-    def prior(self) -> Floats:
-        """How frequent classes are, ``[classes]``: positive, and 1 in all."""
-        classes = len(self.frequent)
-        prior = np.maximum(self.frequent + 1.0 / classes, 0.1 / classes)
-        return np.asarray(prior / prior.sum())
-
-    def weights(self, spectrum: PoolSpectrum, coefficients: Floats) -> Floats:
+    def weights(self, coefficients: Floats) -> Floats:
         """``coefficients`` in the axes as weights of φ, ``[dimensions, classes]``."""
-        own = spectrum.axes @ coefficients
-        return np.concatenate([own, ((self.constant - spectrum.mean @ own) / SHORT)[None]])
+        own = self.spectrum.of_axes(coefficients)
+        return np.concatenate([own, ((self.constant - self.spectrum.mean @ own) / SHORT)[None]])
+
+
+@dataclass(frozen=True, eq=False)
+class _OfClasses:
+    """What records say of their classes, whatever the weights of the rounds were.
+
+    Parameters
+    ----------
+    differing : ``[landmarks, classes]``, in the axes.
+    prior : how frequent classes are, ``[classes]``: positive, and 1 in all.
+    """
+
+    differing: Floats
+    prior: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +160,7 @@ class NoisySums:
 
     Parameters
     ----------
-    kernel : the map under which records contributed.
+    kernel : the map under which records contributed; in earlier rounds maybe its first part alone.
     rounds : at least one, in their order.
     contributions : how many contributions a sum stands for, where that is public; read from the counts where None.
     """
@@ -150,27 +168,28 @@ class NoisySums:
     kernel: KernelSpec
     rounds: tuple[Round, ...]
     contributions: float | None = None
-    _found: list[tuple[KernelStudent, Floats, bool]] = field(default_factory=list, init=False, repr=False)
+    _found: list["OfPool"] = field(default_factory=list, init=False, repr=False)
 
-    def with_round(self, further: Round, contributions: float | None = None) -> "NoisySums":
-        """These rounds and one more, which stands for so many ``contributions`` where that is public."""
+    def with_round(
+        self, further: Round, contributions: float | None = None, kernel: KernelSpec | None = None
+    ) -> "NoisySums":
+        """These rounds and one more, which stands for so many ``contributions`` where that is public.
+
+        It is under ``kernel``, where that has a second part since.
+        """
         if contributions is not None and self.contributions is not None:
             share = 1.0 / (1 + len(self.rounds))
             contributions = share * contributions + (1.0 - share) * self.contributions
-        return NoisySums(self.kernel, (*self.rounds, further), contributions)
+        return NoisySums(kernel or self.kernel, (*self.rounds, further), contributions)
 
-    def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> tuple[KernelStudent, Floats, bool]:
-        """The `classifier`, its probabilities of the pool's inputs, and whether these teach features; computed once.
-
-        The probabilities have shape ``[inputs, classes]``. Where the sum stands for less than a quarter of the
-        contributions that it needs (`PoolSpectrum.contributions_needed`), so many labels are wrong that features
-        learned from them tell less than the same sum taken once more.
-        """
+    def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> "OfPool":
+        """What these rounds say of the pool's inputs; computed once."""
         if not self._found:
             spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
-            student, classes = self.classifier(pool, task, device, spectrum), len(task.classes)
-            clear = self.count(classes) >= _CLEAR * spectrum.contributions_needed(self._noise(), classes)
-            self._found.append((student, student.probabilities(pool), clear))
+            student, known, said = self._fit(spectrum, task)
+            needed = spectrum.contributions_needed(self._noise(), len(task.classes))
+            clear = self.count(len(task.classes)) >= _CLEAR * needed
+            self._found.append(OfPool(student, student.probabilities(pool), clear, known, said))
         return self._found[0]
 
     def count(self, classes: int) -> float:
@@ -201,26 +220,31 @@ class NoisySums:
         spectrum : of that pool under ``kernel``; computed where it is None.
         """
         found = spectrum or PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
+        return self._fit(found, task)[0]
+
+    def _fit(self, found: PoolSpectrum, task: Task) -> tuple[KernelStudent, _Filtered, _OfClasses]:
+        """The classifier, and what it was fitted to."""
         classes, link = len(task.classes), _LOGISTIC if self._residual else _LINEAR
         known = self._filtered(found, classes, link)
+        said = self._of_classes(known, classes)
         of_records = self.contributions is None
         # A party weights its classes by the roots of their numbers, so that its sums do not say how frequent they are.
         # With two classes, more passes only make the shares surer.
         matched = of_records and classes > 2
         passes = _PASSES if matched else int((of_records and not self._residual) or classes > 2)
-        weights = known.weights(found, known.coefficients)
+        weights = known.weights(known.coefficients)
         if passes:
-            weights = self._fitted_to_pool(found, known, link, passes, matched=matched)
+            weights = self._fitted_to_pool(known, said, link, passes, matched=matched)
         if classes == 2 and of_records:
             lead = np.diff(found.scores(weights))[:, 0]
-            moved = threshold(lead, float(known.prior[1]), known.variance / classes)
+            moved = threshold(lead, float(said.prior[1]), known.variance / classes)
             weights[-1] -= np.array([-0.5, 0.5]) * moved / SHORT
-        return KernelStudent(task, found.kernel, weights, self._residual)
+        return KernelStudent(task, found.kernel, weights, self._residual), known, said
 
     def next_weights(self, spectrum: PoolSpectrum, classes: int) -> Weights:
         """Those under which a further round is asked for: the filtered mean of the estimates so far."""
         known = self._filtered(spectrum, classes, _LOGISTIC)
-        return Weights.of(known.weights(spectrum, known.coefficients))
+        return Weights.of(known.weights(known.coefficients))
 
     @property
     def _residual(self) -> bool:
@@ -237,77 +261,130 @@ class NoisySums:
         noise = np.array([one.noise for one in self.rounds])
         return math.sqrt(float(np.square(self._shares_of_mean() * noise).sum()))
 
-    def _mean(self, spectrum: PoolSpectrum, classes: int, of_weights: Callable[[Floats], Floats]) -> Floats:
-        """The mean over rounds of the sum, in contributions, and of what ``of_weights`` adds to it."""
-        mean = np.zeros((len(spectrum.mean) + 1, classes))
+    def _mean(
+        self, spectrum: PoolSpectrum, classes: int, of_weights: Callable[[Floats], Floats]
+    ) -> tuple[Floats, Floats]:
+        """The mean over rounds of the sum and of what ``of_weights`` adds to it, and the noise on its entries.
+
+        Both in contributions, ``[dimensions, classes]`` and ``[dimensions, 1]``.
+        """
+        dimensions, one_contribution = len(spectrum.mean) + 1, ONE * code_one(classes) * classes
+        mean, weight, variance = np.zeros((dimensions, classes)), np.zeros((dimensions, 1)), np.zeros((dimensions, 1))
         for share, one in zip(self._shares_of_mean(), self.rounds, strict=True):
-            sums = one.values[:-1].reshape(classes, -1).T / (ONE * code_one(classes) * classes)
-            mean += share * (sums - sums.mean(axis=1, keepdims=True))  # codes add up to 0 over the classes, noise not
+            sums, precision = one.values[:-1].reshape(classes, -1).T / one_contribution, np.ones((dimensions, 1))
+            sums = sums - sums.mean(axis=1, keepdims=True)  # codes add up to 0 over the classes, noise not
             if one.weights is not None:
-                mean += share * of_weights(one.weights.values)
-        return mean
+                sums += of_weights(one.weights.values)
+            if (first := len(sums) - 1) < dimensions - 1:
+                second = np.zeros((dimensions - 1 - first, 1))
+                precision = np.concatenate([np.full((first, 1), 1.0 / _SHARE**2), second, np.ones((1, 1))])
+                sums = np.concatenate([_SHARE * sums[:-1], second.repeat(classes, axis=1), sums[-1:]])
+            mean += share * precision * sums
+            weight += share * precision
+            variance += precision * (share * one.noise / one_contribution) ** 2
+        return mean / weight, np.sqrt(variance) / weight
 
     def _filtered(self, spectrum: PoolSpectrum, classes: int, link: _Link) -> _Filtered:
-        count, noise = self._count(classes, link), self._noise() / (ONE * code_one(classes) * classes)
-        estimate = self._mean(
+        count = self._count(classes, link)
+        estimate, noises = self._mean(
             spectrum, classes, lambda weights: link.curvature * count * spectrum.moment_times(weights)
         )
+        noise, spectrum = float(noises[0, 0]), spectrum.scaled(noises[0] / noises[:-1])
         counted = SHORT * count  # what a class sums in the constant entry, if all contributions are of it
-        constant, variance = _less_noise(estimate[-1] / counted, noise / counted, link.doubt)
-        frequent = constant
-        if self._residual:
-            frequent, _ = _less_noise(self._of_classes(spectrum, classes)[-1] / counted, noise / counted)
-        differing = spectrum.axes.T @ (estimate[:-1] - count * np.outer(spectrum.mean, constant))
+        constant, variance = _less_noise(estimate[-1] / counted, float(noises[-1, 0]) / counted, link.doubt)
+        differing = spectrum.along_axes(estimate[:-1] - count * np.outer(spectrum.mean, constant))
         eigenvalues = (spectrum.eigenvalues * count)[:, None]
         trusted = eigenvalues / (eigenvalues + (KAPPA * noise) ** 2)
         filtered = trusted / (trusted * link.curvature * eigenvalues + link.ridge)
         return _Filtered(
+            spectrum,
             differing,
             filtered * differing,
             eigenvalues,
             trusted,
             filtered,
             constant / link.curvature,
-            frequent,
             variance,
             noise,
+            count,
         )
 
-    def _of_classes(self, spectrum: PoolSpectrum, classes: int) -> Floats:
+    def _of_classes(self, known: _Filtered, classes: int) -> _OfClasses:
         """The sum of φ ⊗ (e_y − 1/C): of later rounds less what the pool says that their weights took off."""
-        count = self._count(classes, _LOGISTIC)
-        return self._mean(
+        spectrum, count = known.spectrum, self._count(classes, _LOGISTIC if self._residual else _LINEAR)
+        sums, noises = self._mean(
             spectrum,
             classes,
             lambda weights: count * spectrum.sum_of(_softmax(spectrum.scores(weights)) - 1.0 / classes),
         )
+        frequent, _ = _less_noise(sums[-1] / (SHORT * count), float(noises[-1, 0]) / (SHORT * count))
+        prior = np.maximum(frequent + 1.0 / classes, 0.1 / classes)
+        differing = spectrum.along_axes(sums[:-1] - count * np.outer(spectrum.mean, frequent))
+        return _OfClasses(differing, np.asarray(prior / prior.sum()))
 
-    def _fitted_to_pool(
-        self, spectrum: PoolSpectrum, known: _Filtered, link: _Link, passes: int, *, matched: bool
-    ) -> Floats:
+    def _fitted_to_pool(self, known: _Filtered, said: _OfClasses, link: _Link, passes: int, *, matched: bool) -> Floats:
         """Weights that fit the rounds and the shares that the pool's inputs have by them, after so many passes."""
-        classes = known.differing.shape[1]
-        count, of_axes, differing = self._count(classes, link), known.coefficients, known.differing
-        if self._residual:
-            sums = self._of_classes(spectrum, classes)
-            differing = spectrum.axes.T @ (sums[:-1] - count * np.outer(spectrum.mean, known.frequent))
+        spectrum, classes = known.spectrum, known.differing.shape[1]
+        count, of_axes = self._count(classes, link), known.coefficients
         # How well the scores of records agree with their classes, less what the noise itself adds to that.
         by_noise = known.noise**2 * (classes - 1) * float(known.filtered.sum())
-        agreement = (float((of_axes * differing).sum()) - by_noise) / count
+        agreement = (float((of_axes * said.differing).sum()) - by_noise) / count
         weight = min(len(spectrum.vectors) / count, _POOL_WEIGHT)
         for _ in range(passes):
-            scores = spectrum.scores(known.weights(spectrum, of_axes)) - known.constant
-            shares = shares_in_classes(scores, known.prior, agreement)
-            shares = of_frequencies(shares, known.prior) if matched else shares
+            scores = spectrum.scores(known.weights(of_axes)) - known.constant
+            shares = shares_in_classes(scores, said.prior, agreement)
+            shares = of_frequencies(shares, said.prior) if matched else shares
             for _ in range(link.steps):
                 pull, own = shares - shares.mean(axis=0), np.zeros_like(of_axes)
                 if self._residual:
-                    named = _softmax(spectrum.scores(known.weights(spectrum, of_axes)))
+                    named = _softmax(spectrum.scores(known.weights(of_axes)))
                     pull, own = pull - (named - named.mean(axis=0)), link.curvature * known.eigenvalues * of_axes
-                learned = weight * (count * (spectrum.axes.T @ spectrum.sum_of(pull)[:-1]) + own)
+                learned = weight * (count * spectrum.along_axes(spectrum.sum_of(pull)[:-1]) + own)
                 curved = (known.trusted + weight) * link.curvature * known.eigenvalues + link.ridge
                 of_axes = (known.trusted * known.differing + learned) / curved
-        return known.weights(spectrum, of_axes)
+        return known.weights(of_axes)
+
+
+@dataclass(frozen=True, eq=False)
+class OfPool:
+    """What rounds of class sums say of a pool's inputs.
+
+    Parameters
+    ----------
+    student : the classifier.
+    probabilities : by it, ``[inputs, classes]``.
+    clear : whether networks may learn from these. Where the sum stands for less than a quarter of the contributions
+        that it needs (`PoolSpectrum.contributions_needed`), so many labels are wrong that features learned from them
+        tell less than the same sum taken once more.
+    """
+
+    student: KernelStudent
+    probabilities: Floats
+    clear: bool
+    _known: _Filtered
+    _said: _OfClasses
+
+    def worse(self, probabilities: Floats) -> bool:
+        """Whether the records' classes surely agree less with these ``probabilities`` than with the student's.
+
+        What labels of the pool's inputs have in common with φ is fitted by least squares. How far the records' classes
+        follow that fit, as the sums say, is compared with how far the labels themselves do. Surely: by a hundredth, and
+        by twice the deviation of what the noise does to the difference.
+        """
+        (own, of_own), (other, of_other) = (self._agreement(one) for one in (self.probabilities, probabilities))
+        noise = 2.0 * self._known.noise * math.sqrt(float(np.square(of_own - of_other).sum()))
+        return own - other > _SURELY + noise
+
+    def _agreement(self, probabilities: Floats) -> tuple[float, Floats]:
+        """What the records' classes have of the labels, and what an entry of the sum, along the axes, adds to that."""
+        spectrum, known = self._known.spectrum, self._known
+        labels = probabilities[:: -(-len(probabilities) // len(spectrum.vectors))].argmax(axis=1)
+        codes = np.eye(probabilities.shape[1])[labels]
+        common = spectrum.along_axes(spectrum.sum_of(codes - codes.mean(axis=0))[:-1])
+        fitted = known.filtered * common
+        fitted /= max(float((fitted * common).sum()), 1e-300)
+        count = known.count
+        return float((fitted * self._said.differing).sum()) / count, fitted / count
 
 
 def _less_noise(values: Floats, noise: float, doubt: float = 1.0) -> tuple[Floats, float]:

@@ -311,7 +311,7 @@ class RunConfig(Frozen):
         why = "as configured" if own else f"as inputs are {_SEVERAL[kind]}"
         sums = "one sum" if self.class_sums == 1 else f"{self.class_sums} rounds of sums"
         if self.networks_learn:
-            sums = "two sums, the second under features that the student learned,"
+            sums = "two sums, the second under features that networks learned too,"
         return (
             f"{mechanism} and the student {student}: {sums} over all records, as neither teachers nor neighbours are "
             f"configured; features {features}, bandwidth {bandwidth:g}, {why}. What no setting says, "
@@ -339,7 +339,7 @@ class RunConfig(Frozen):
 
     @property
     def networks_learn(self) -> bool:
-        """Whether a second sum is taken under features of networks that learned from the first."""
+        """Whether a second sum is taken under features of networks that learned from the first, too."""
         return self._networks and self.class_sums == 2
 
     @property
@@ -349,7 +349,7 @@ class RunConfig(Frozen):
 
     @property
     def _networks(self) -> bool:
-        """Whether the student has networks, whose features a second sum may be taken under."""
+        """Whether the student may have networks, whose features a second sum may be taken under."""
         learned = self.student.method == "kernel" and self.student.options.get("steps") != 0
         return learned and self.task.inputs.kind == "image"
 
