@@ -53,7 +53,9 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
 from collegium.coordinator.settings.run_config import DRAWN_BANDWIDTH, SumsConfig, rounds_for
-from collegium.coordinator.students import fit_student
+from collegium.coordinator.students import LearningProblem
+from collegium.coordinator.students.networks import fit_beside
+from collegium.coordinator.students.without_torch import Kernel
 from collegium.data import DataSource, Examples, data_root, default_task, load
 from collegium.data.drawn_pool import drawn_pool
 from collegium.data.loading.files import open_npz
@@ -122,14 +124,15 @@ class Row:
     auroc: float | None
 
 
-def natural(name: str, pool: int, source: str | None = None) -> Callable[[int], Split]:
-    """A set with a test split: the pool is taken from the training records, shuffled once."""
+def natural(source: str, pool: int, task_of: str | None = None) -> Callable[[int], Split]:
+    """A set, or a file whose task is that ``task_of`` a set, with a test split.
+
+    The pool is taken from the training records, shuffled once.
+    """
 
     def split(seed: int) -> Split:
-        task, root = default_task(source or name), data_root(None)
-        train, test = (
-            load(DataSource(source=source or name, split=part), task, data_root=root) for part in ("train", "test")
-        )
+        task, root = default_task(task_of or source), data_root(None)
+        train, test = (load(DataSource(source=source, split=part), task, data_root=root) for part in ("train", "test"))
         order = np.random.default_rng(0).permutation(len(train))
         return Split(task, train.x[order[:pool]], train.take(order[pool:]), test)
 
@@ -211,6 +214,7 @@ def without_pool(source: Callable[[int], Split]) -> Callable[[int], Split]:
 
 SETS: dict[str, Callable[[int], Split]] = {
     "mnist": natural("mnist", 5000),
+    "fashion-mnist": natural("fashion-mnist.npz", 5000, "mnist"),
     "cifar10": natural("cifar10", 5000),
     "adult": natural("adult", 5000),
     "diabetes": shuffled("diabetes", 5000, 20_000),
@@ -283,25 +287,26 @@ class Methods:
 
     def class_sums(self, epsilon: float) -> Floats:
         """Scores of the test records by the default's student."""
-        split = self.split
-        if split.drawn:
+        if self.split.drawn:
             return self.rounds(epsilon, MOST_ROUNDS)
-        if split.task.inputs.kind != "image":
-            return self.rounds(epsilon, rounds_for(ClassSums, self.classes, epsilon, DELTA))
-        sigma, inputs = self._sigma(epsilon, 2), split.task.inputs
-        first = self.under(sigma)
-        noisy = NoisySums(first.spec, (self._released(first.sums, sigma, [self.seed]),))
-        if not noisy.of_pool(split.pool, split.task)[2]:
-            twice = noisy.with_round(self._released(first.sums, sigma, [self.seed, 1]))
-            return self._fitted(twice).probabilities(split.test.x)
-        learned = self._fitted(noisy)
-        assert isinstance(learned, KernelStudent) and learned.network is not None  # of images
-        settings, network = SumsConfig(landmarks=len(self.spec.landmarks)), learned.network.to_bytes()
-        spec = kernel_spec(settings, split.pool, inputs, self.classes, sigma, 0, network)
-        kernel = KernelMap.of_pool(spec, split.pool, inputs)
-        sums = RecordsOfClasses(split.private, split.task).sums(kernel)
-        second = NoisySums(spec, (self._released(sums, sigma, [self.seed, 1]),))
-        return self._fitted(second).probabilities(split.test.x)
+        if self.split.task.inputs.kind == "image":
+            return self.with_networks(epsilon)
+        return self.rounds(epsilon, rounds_for(ClassSums, self.classes, epsilon, DELTA))
+
+    def with_networks(self, epsilon: float) -> Floats:
+        """Scores of the test records by the classifier of two sums, the second under features of networks too."""
+        split, sigma, inputs = self.split, self._sigma(epsilon, 2), self.split.task.inputs
+        own = self.under(sigma)
+        sums, kernel = NoisySums(own.spec, (self._released(own.sums, sigma, [self.seed, 0]),)), own.kernel
+        network = self._networks_of(sums)
+        if network:
+            settings = SumsConfig(landmarks=len(own.spec.landmarks))
+            spec = kernel_spec(settings, split.pool, inputs, self.classes, sigma, 0, network)
+            kernel = KernelMap.of_pool(spec, split.pool, inputs)
+        exact = own.records.sums(kernel) if network else own.sums
+        second = self._released(exact, sigma, [self.seed, 1])
+        sums = sums.with_round(second, kernel=spec if network else own.spec)
+        return self._student_of(sums).probabilities(split.test.x)
 
     def rounds(self, epsilon: float, rounds: int) -> Floats:
         """Scores of the test records by the classifier of so many rounds."""
@@ -314,6 +319,18 @@ class Methods:
             weights = sums.next_weights(own.spectrum, self.classes)
         return own.test_vectors @ sums.classifier(split.pool, split.task, spectrum=own.spectrum).coefficients
 
+    def _networks_of(self, sums: NoisySums) -> bytes:
+        """Networks that learned what sums say of the pool; empty where that is mostly noise."""
+        found = sums.of_pool(self.split.pool, self.split.task)
+        return fit_beside(self._problem(), found.probabilities, Kernel().steps).to_bytes() if found.clear else b""
+
+    def _student_of(self, sums: NoisySums) -> Student:
+        return Kernel().fit(replace(self._problem(), sums=sums))
+
+    def _problem(self) -> LearningProblem:
+        pool, nothing = self.split.pool, np.empty(0, dtype=np.int64)
+        return LearningProblem(self.split.task, pool, nothing, nothing, self.seed, "cpu", lambda _done, _total: None)
+
     def _sigma(self, epsilon: float, rounds: int) -> float:
         """The noise of each of so many sums, in contributions."""
         given = {"classes": self.classes, "rounds": rounds}
@@ -325,11 +342,6 @@ class Methods:
         noise = sigma * float(np.sqrt(bound_squared(self.classes)))
         drawn = np.rint(np.random.default_rng(seed).normal(0.0, noise, len(sums))).astype(np.int64)
         return Round(sums + drawn, noise, weights)
-
-    def _fitted(self, sums: NoisySums) -> Student:
-        pool, task = self.split.pool, self.split.task
-        labels = sums.of_pool(pool, task)[1].argmax(axis=1)
-        return fit_student("kernel", pool, np.arange(len(pool)), labels, task, seed=self.seed, sums=sums)
 
     def _student(self, values: NDArray[np.int64], noise: float = 1.0) -> KernelStudent:
         return NoisySums(self.spec, (Round(values, noise),)).classifier(

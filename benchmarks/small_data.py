@@ -34,7 +34,7 @@ from collegium.data.task import Task
 from collegium.models.kernels import KernelMap
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium_accounting.analysis.audit import clopper_pearson
-from collegium_accounting.game.gaussian import gaussian_epsilons
+from collegium_accounting.game.gaussian import gaussian_epsilon
 from collegium_accounting.mechanisms import SystemNoise
 from collegium_accounting.mechanisms.class_sums import ClassSums, bound_squared
 from collegium_accounting.units import IntArray
@@ -167,7 +167,7 @@ def measured(score: Score, runs: int) -> tuple[float, float, float]:
         return max(0.0, of(thresholds[int(np.argmax([of(one, chosen) for one in thresholds]))], judged))
 
     mu = bound(gaussian)
-    by_gaussian = float(gaussian_epsilons(np.array([mu]), np.zeros(1), DELTA)[0]) if mu > 0.0 else 0.0
+    by_gaussian = gaussian_epsilon(mu, 0.0, DELTA) if mu > 0.0 else 0.0
     return bound(general), by_gaussian, time.monotonic() - began
 
 

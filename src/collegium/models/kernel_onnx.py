@@ -27,16 +27,26 @@ def scores_of(graph: Any, x: str, kernel: KernelMap, coefficients: NDArray[np.fl
     coefficients : ``[dimensions, classes]``, for φ of length 1.
     """
     steps = _Steps(graph)
-    own, other = steps.features(kernel.features, kernel.inputs, x), kernel.landmarks.astype(np.float64)
+    scores: Any = coefficients[-1] * (CONSTANT / ONE)
+    first = 0
+    for part in kernel.parts:
+        own = coefficients[first : (first := first + len(part.landmarks))]
+        vectors = _vectors(steps, x, part, REST // len(kernel.parts))
+        scores = steps.do("Add", steps.product(vectors, own / ONE), scores)
+    return str(scores)
+
+
+def _vectors(steps: "_Steps", x: str, part: KernelMap, squared_length: int) -> str:
+    """Add the entries of φ that one part of the map gives."""
+    own, other = steps.features(part.features, part.inputs, x), part.landmarks.astype(np.float64)
     squares = steps.sum(steps.do("Mul", own, own), 1)
     apart = steps.do("Sub", steps.do("Add", squares, (other**2).sum(axis=1)), steps.product(own, 2.0 * other.T))
-    values = steps.powers(steps.do("Mul", apart, STEPS / (2.0 * kernel.bandwidth_squared)))
-    centred = steps.product(steps.do("Sub", values, kernel.centre), kernel.whitening * FINER)
+    values = steps.powers(steps.do("Mul", apart, STEPS / (2.0 * part.bandwidth_squared)))
+    centred = steps.product(steps.do("Sub", values, part.centre), part.whitening * FINER)
     centred = steps.cut_off(centred)
     squared = steps.do("Max", steps.sum(steps.do("Mul", centred, centred), 1), 1.0)
-    scale = steps.do("Mul", steps.do("Sqrt", steps.do("Div", float(REST), squared)), 1.0 - 1e-9)
-    vectors = steps.cut_off(steps.do("Mul", centred, scale))
-    return steps.do("Add", steps.product(vectors, coefficients[:-1] / ONE), coefficients[-1] * (CONSTANT / ONE))
+    scale = steps.do("Mul", steps.do("Sqrt", steps.do("Div", float(squared_length), squared)), 1.0 - 1e-9)
+    return steps.cut_off(steps.do("Mul", centred, scale))
 
 
 def raised_scores(graph: Any, scores: str, classes: int, smallest: float) -> str:

@@ -14,6 +14,11 @@ estimates are averaged, the s-th of them with weight s, and filtered. The averag
 noise σ (1.12σ with these weights). So where noise rules, T rounds are worth one. Where it does not, the fixed point
 satisfies the records' own logistic regression, whatever the covariance of the pool is.
 
+**A second part.** A later sum, without weights, may be asked for under a map with a second part, such as features that
+networks learned from the sums before. These have the entries of the first part alone, √2 times as long, and so with
+less noise. Every entry is the mean of the sums that have it. Axes are those of entries in proportion to one over their
+noise. So the sums themselves say what the second part is worth beside the first.
+
 **The pool.** What the noise hides, the pool's own structure shows in part. After the last round, the classifier gives
 every input of the pool a share in each class (`pool_shares.shares_in_classes`), where the classes are as frequent as
 the sums say that they are among the records. The next classifier is fitted to the sums, to the extent that noise
@@ -64,6 +69,9 @@ _FEWEST_RECORDS = 10.0
 _CLEAR = 0.25
 _POOL_WEIGHT = 0.3
 _PASSES = 3
+_SHARE = math.sqrt(0.5)
+"""The length of each part of φ where there are two."""
+_SURELY = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +119,16 @@ class _Filtered:
 
     Parameters
     ----------
+    spectrum : of the pool, where entries count by their noise.
     differing, coefficients : ``[landmarks, classes]``, in the axes.
     eigenvalues, trusted, filtered : ``[landmarks, 1]``.
     constant : by how much each class is named beyond what its inputs say, ``[classes]``; ``variance`` of the noise on
         it over all classes together.
-    noise : on an entry of the mean of the rounds, in contributions.
+    noise : on the first entry of the mean of the rounds, in contributions.
+    count : how many contributions a sum stands for.
     """
 
+    spectrum: PoolSpectrum
     differing: Floats
     coefficients: Floats
     eigenvalues: Floats
@@ -126,11 +137,12 @@ class _Filtered:
     constant: Floats
     variance: float
     noise: float
+    count: float
 
-    def weights(self, spectrum: PoolSpectrum, coefficients: Floats) -> Floats:
+    def weights(self, coefficients: Floats) -> Floats:
         """``coefficients`` in the axes as weights of φ, ``[dimensions, classes]``."""
-        own = spectrum.axes @ coefficients
-        return np.concatenate([own, ((self.constant - spectrum.mean @ own) / SHORT)[None]])
+        own = self.spectrum.of_axes(coefficients)
+        return np.concatenate([own, ((self.constant - self.spectrum.mean @ own) / SHORT)[None]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +165,7 @@ class NoisySums:
 
     Parameters
     ----------
-    kernel : the map under which records contributed.
+    kernel : the map under which records contributed; in earlier rounds maybe its first part alone.
     rounds : at least one, in their order.
     contributions : how many contributions a sum stands for, where that is public; read from the counts where None.
     drawn : whether the pool was drawn from the public schema, so that its structure says nothing of the records'.
@@ -163,27 +175,28 @@ class NoisySums:
     rounds: tuple[Round, ...]
     contributions: float | None = None
     drawn: bool = False
-    _found: list[tuple[KernelStudent, Floats, bool]] = field(default_factory=list, init=False, repr=False)
+    _found: list["OfPool"] = field(default_factory=list, init=False, repr=False)
 
-    def with_round(self, further: Round, contributions: float | None = None) -> "NoisySums":
-        """These rounds and one more, which stands for so many ``contributions`` where that is public."""
+    def with_round(
+        self, further: Round, contributions: float | None = None, kernel: KernelSpec | None = None
+    ) -> "NoisySums":
+        """These rounds and one more, which stands for so many ``contributions`` where that is public.
+
+        It is under ``kernel``, where that has a second part since.
+        """
         if contributions is not None and self.contributions is not None:
             share = 1.0 / (1 + len(self.rounds))
             contributions = share * contributions + (1.0 - share) * self.contributions
-        return NoisySums(self.kernel, (*self.rounds, further), contributions, self.drawn)
+        return NoisySums(kernel or self.kernel, (*self.rounds, further), contributions, self.drawn)
 
-    def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> tuple[KernelStudent, Floats, bool]:
-        """The `classifier`, its probabilities of the pool's inputs, and whether these teach features; computed once.
-
-        The probabilities have shape ``[inputs, classes]``. Where the sum stands for less than a quarter of the
-        contributions that it needs (`PoolSpectrum.contributions_needed`), so many labels are wrong that features
-        learned from them tell less than the same sum taken once more.
-        """
+    def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> "OfPool":
+        """What these rounds say of the pool's inputs; computed once."""
         if not self._found:
             spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
-            student, classes = self.classifier(pool, task, device, spectrum), len(task.classes)
-            clear = self.count(classes) >= _CLEAR * spectrum.contributions_needed(self._noise(), classes)
-            self._found.append((student, student.probabilities(pool), clear))
+            student, known, said = self._fit(spectrum, task)
+            needed = spectrum.contributions_needed(self._noise(), len(task.classes))
+            clear = self.count(len(task.classes)) >= _CLEAR * needed
+            self._found.append(OfPool(student, student.probabilities(pool), clear, known, said))
         return self._found[0]
 
     def count(self, classes: int) -> float:
@@ -214,32 +227,32 @@ class NoisySums:
         spectrum : of that pool under ``kernel``; computed where it is None.
         """
         found = spectrum or PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
+        return self._fit(found, task)[0]
+
+    def _fit(self, found: PoolSpectrum, task: Task) -> tuple[KernelStudent, _Filtered, _Classes]:
+        """The classifier, and what it was fitted to."""
         classes = len(task.classes)
-        if self.drawn:
-            found = self._of_records(found, classes)
-            known = self._filtered(found, classes, self._link)
-            weights = known.weights(found, known.coefficients)
-            return KernelStudent(task, found.kernel, weights, self._residual, drawn=True)
-        known = self._filtered(found, classes, self._link)
+        known = self._filtered(self._of_records(found, classes) if self.drawn else found, classes, self._link)
+        said = self._of_classes(known)
         of_records = self.contributions is None
         # A party weights its classes by the roots of their numbers, so that its sums do not say how frequent they are.
         # With two classes, more passes only make the shares surer.
         matched = of_records and classes > 2
         passes = _PASSES if matched else int((of_records and not self._residual) or classes > 2)
-        weights, of_classes = known.weights(found, known.coefficients), self._of_classes(found, known)
-        if passes:
-            weights = self._fitted_to_pool(found, known, of_classes, passes, matched=matched)
-        if classes == 2 and of_records:
+        weights = known.weights(known.coefficients)
+        if passes and not self.drawn:
+            weights = self._fitted_to_pool(known, said, passes, matched=matched)
+        if classes == 2 and of_records and not self.drawn:
             lead = np.diff(found.scores(weights))[:, 0]
-            moved = threshold(lead, float(of_classes.prior[1]), known.variance / classes)
+            moved = threshold(lead, float(said.prior[1]), known.variance / classes)
             weights[-1] -= np.array([-0.5, 0.5]) * moved / SHORT
-        return KernelStudent(task, found.kernel, weights, self._residual)
+        return KernelStudent(task, found.kernel, weights, self._residual, drawn=self.drawn), known, said
 
     def next_weights(self, spectrum: PoolSpectrum, classes: int) -> Weights:
         """Those under which a further round is asked for: the filtered mean of the estimates so far."""
         found = self._of_records(spectrum, classes) if self.drawn else spectrum
         known = self._filtered(found, classes, _LOGISTIC)
-        return Weights.of(known.weights(found, known.coefficients))
+        return Weights.of(known.weights(known.coefficients))
 
     @property
     def _residual(self) -> bool:
@@ -260,14 +273,27 @@ class NoisySums:
         noise = np.array([one.noise for one in self.rounds])
         return math.sqrt(float(np.square(self._shares_of_mean() * noise).sum()))
 
-    def _mean(self, spectrum: PoolSpectrum, classes: int, of_weights: Callable[[Floats], Floats]) -> Floats:
-        """The mean over rounds of the sum, in contributions, and of what ``of_weights`` adds to it."""
-        mean = np.zeros((len(spectrum.mean) + 1, classes))
+    def _mean(
+        self, spectrum: PoolSpectrum, classes: int, of_weights: Callable[[Floats], Floats]
+    ) -> tuple[Floats, Floats]:
+        """The mean over rounds of the sum and of what ``of_weights`` adds to it, and the noise on its entries.
+
+        Both in contributions, ``[dimensions, classes]`` and ``[dimensions, 1]``.
+        """
+        dimensions, one_contribution = len(spectrum.mean) + 1, ONE * code_one(classes) * classes
+        mean, weight, variance = np.zeros((dimensions, classes)), np.zeros((dimensions, 1)), np.zeros((dimensions, 1))
         for share, one in zip(self._shares_of_mean(), self.rounds, strict=True):
-            mean += share * _in_contributions(one, classes)
+            sums, precision = _in_contributions(one, classes), np.ones((dimensions, 1))
             if one.weights is not None:
-                mean += share * of_weights(one.weights.values)
-        return mean
+                sums = sums + of_weights(one.weights.values)
+            if (first := len(sums) - 1) < dimensions - 1:
+                second = np.zeros((dimensions - 1 - first, 1))
+                precision = np.concatenate([np.full((first, 1), 1.0 / _SHARE**2), second, np.ones((1, 1))])
+                sums = np.concatenate([_SHARE * sums[:-1], second.repeat(classes, axis=1), sums[-1:]])
+            mean += share * precision * sums
+            weight += share * precision
+            variance += precision * (share * one.noise / one_contribution) ** 2
+        return mean / weight, np.sqrt(variance) / weight
 
     def _of_records(self, spectrum: PoolSpectrum, classes: int) -> PoolSpectrum:
         """The spectrum of a drawn pool, corrected by what later rounds show of the records."""
@@ -283,17 +309,19 @@ class NoisySums:
         return of_records(spectrum, weights, np.concatenate(fell, axis=1) / counted, variance)
 
     def _filtered(self, spectrum: PoolSpectrum, classes: int, link: _Link) -> _Filtered:
-        count, noise = self._count(classes, link), self._noise() / (ONE * code_one(classes) * classes)
-        estimate = self._mean(
+        count = self._count(classes, link)
+        estimate, noises = self._mean(
             spectrum, classes, lambda weights: link.curvature * count * spectrum.moment_times(weights)
         )
+        noise, spectrum = float(noises[0, 0]), spectrum.scaled(noises[0] / noises[:-1])
         counted = SHORT * count  # what a class sums in the constant entry, if all contributions are of it
-        constant, variance = _less_noise(estimate[-1] / counted, noise / counted, link.doubt)
-        differing = spectrum.axes.T @ (estimate[:-1] - count * np.outer(spectrum.mean, constant))
+        constant, variance = _less_noise(estimate[-1] / counted, float(noises[-1, 0]) / counted, link.doubt)
+        differing = spectrum.along_axes(estimate[:-1] - count * np.outer(spectrum.mean, constant))
         eigenvalues = (spectrum.eigenvalues * count)[:, None]
         trusted = eigenvalues / (eigenvalues + (KAPPA * noise) ** 2)
         filtered = trusted / (trusted * link.curvature * eigenvalues + link.ridge)
         return _Filtered(
+            spectrum,
             differing,
             filtered * differing,
             eigenvalues,
@@ -302,46 +330,87 @@ class NoisySums:
             constant / link.curvature,
             variance,
             noise,
+            count,
         )
 
-    def _of_classes(self, spectrum: PoolSpectrum, known: _Filtered) -> _Classes:
+    def _of_classes(self, known: _Filtered) -> _Classes:
         """Of the sums of φ ⊗ (e_y − 1/C): of later rounds less what the pool says that their weights took off."""
-        classes, differing, frequent = len(known.constant), known.differing, known.constant
+        classes, spectrum, differing, frequent = len(known.constant), known.spectrum, known.differing, known.constant
         if self._residual:
-            count = self._count(classes, _LOGISTIC)
-            sums = self._mean(
+            count = known.count
+            sums, noises = self._mean(
                 spectrum,
                 classes,
                 lambda weights: count * spectrum.sum_of(_softmax(spectrum.scores(weights)) - 1.0 / classes),
             )
-            frequent, _ = _less_noise(sums[-1] / (SHORT * count), known.noise / (SHORT * count))
-            differing = spectrum.axes.T @ (sums[:-1] - count * np.outer(spectrum.mean, frequent))
+            frequent, _ = _less_noise(sums[-1] / (SHORT * count), float(noises[-1, 0]) / (SHORT * count))
+            differing = spectrum.along_axes(sums[:-1] - count * np.outer(spectrum.mean, frequent))
         prior = np.maximum(frequent + 1.0 / classes, 0.1 / classes)
         return _Classes(differing, np.asarray(prior / prior.sum()))
 
-    def _fitted_to_pool(
-        self, spectrum: PoolSpectrum, known: _Filtered, of_classes: _Classes, passes: int, *, matched: bool
-    ) -> Floats:
+    def _fitted_to_pool(self, known: _Filtered, said: _Classes, passes: int, *, matched: bool) -> Floats:
         """Weights that fit the rounds and the shares that the pool's inputs have by them, after so many passes."""
-        link, classes, of_axes = self._link, len(known.constant), known.coefficients
-        count = self._count(classes, link)
+        spectrum, link, classes = known.spectrum, self._link, len(known.constant)
+        count, of_axes = known.count, known.coefficients
         # How well the scores of records agree with their classes, less what the noise itself adds to that.
         by_noise = known.noise**2 * (classes - 1) * float(known.filtered.sum())
-        agreement = (float((of_axes * of_classes.differing).sum()) - by_noise) / count
+        agreement = (float((of_axes * said.differing).sum()) - by_noise) / count
         weight = min(len(spectrum.vectors) / count, _POOL_WEIGHT)
         for _ in range(passes):
-            scores = spectrum.scores(known.weights(spectrum, of_axes)) - known.constant
-            shares = shares_in_classes(scores, of_classes.prior, agreement)
-            shares = of_frequencies(shares, of_classes.prior) if matched else shares
+            scores = spectrum.scores(known.weights(of_axes)) - known.constant
+            shares = shares_in_classes(scores, said.prior, agreement)
+            shares = of_frequencies(shares, said.prior) if matched else shares
             for _ in range(link.steps):
                 pull, own = shares - shares.mean(axis=0), np.zeros_like(of_axes)
                 if self._residual:
-                    named = _softmax(spectrum.scores(known.weights(spectrum, of_axes)))
+                    named = _softmax(spectrum.scores(known.weights(of_axes)))
                     pull, own = pull - (named - named.mean(axis=0)), link.curvature * known.eigenvalues * of_axes
-                learned = weight * (count * (spectrum.axes.T @ spectrum.sum_of(pull)[:-1]) + own)
+                learned = weight * (count * spectrum.along_axes(spectrum.sum_of(pull)[:-1]) + own)
                 curved = (known.trusted + weight) * link.curvature * known.eigenvalues + link.ridge
                 of_axes = (known.trusted * known.differing + learned) / curved
-        return known.weights(spectrum, of_axes)
+        return known.weights(of_axes)
+
+
+@dataclass(frozen=True, eq=False)
+class OfPool:
+    """What rounds of class sums say of a pool's inputs.
+
+    Parameters
+    ----------
+    student : the classifier.
+    probabilities : by it, ``[inputs, classes]``.
+    clear : whether networks may learn from these. Where the sum stands for less than a quarter of the contributions
+        that it needs (`PoolSpectrum.contributions_needed`), so many labels are wrong that features learned from them
+        tell less than the same sum taken once more.
+    """
+
+    student: KernelStudent
+    probabilities: Floats
+    clear: bool
+    _known: _Filtered
+    _said: _Classes
+
+    def worse(self, probabilities: Floats) -> bool:
+        """Whether the records' classes surely agree less with these ``probabilities`` than with the student's.
+
+        What labels of the pool's inputs have in common with φ is fitted by least squares. How far the records' classes
+        follow that fit, as the sums say, is compared with how far the labels themselves do. Surely: by a hundredth, and
+        by twice the deviation of what the noise does to the difference.
+        """
+        (own, of_own), (other, of_other) = (self._agreement(one) for one in (self.probabilities, probabilities))
+        noise = 2.0 * self._known.noise * math.sqrt(float(np.square(of_own - of_other).sum()))
+        return own - other > _SURELY + noise
+
+    def _agreement(self, probabilities: Floats) -> tuple[float, Floats]:
+        """What the records' classes have of the labels, and what an entry of the sum, along the axes, adds to that."""
+        spectrum, known = self._known.spectrum, self._known
+        labels = probabilities[:: -(-len(probabilities) // len(spectrum.vectors))].argmax(axis=1)
+        codes = np.eye(probabilities.shape[1])[labels]
+        common = spectrum.along_axes(spectrum.sum_of(codes - codes.mean(axis=0))[:-1])
+        fitted = known.filtered * common
+        fitted /= max(float((fitted * common).sum()), 1e-300)
+        count = known.count
+        return float((fitted * self._said.differing).sum()) / count, fitted / count
 
 
 def _in_contributions(one: Round, classes: int) -> Floats:

@@ -11,6 +11,8 @@ Powell, "A new algorithm for unconstrained optimization", 1970 (the least change
 was seen along a step).
 """
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,7 +43,7 @@ def of_records(pool: PoolSpectrum, weights: _Floats, seen: _Floats, variance: fl
     moment += (directions * np.maximum(raised, 0.0)) @ directions.T
     mean = moment[:-1, -1] / SHORT
     eigenvalues, axes = np.linalg.eigh(moment[:-1, :-1] - np.outer(mean, mean))
-    return PoolSpectrum(pool.kernel, mean, np.maximum(eigenvalues, 0.0), axes, pool.vectors)
+    return replace(pool, mean=mean, eigenvalues=np.maximum(eigenvalues, 0.0), axes=axes)
 
 
 def _moment(pool: PoolSpectrum) -> _Floats:

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collegium_accounting.errors import ConfigurationError
-from collegium_accounting.game.gaussian import gaussian_epsilons
+from collegium_accounting.game.gaussian import gaussian_epsilon
 from collegium_accounting.renyi import FloatArray
 
 _PASSES, _NOTHING = 4, 1e-9
@@ -59,7 +59,7 @@ class Strength:
 
 def epsilon_of(mu: float, delta: float) -> float:
     """ε at ``delta`` of the Gaussian mechanism of this μ; 0 where that is 0."""
-    return float(gaussian_epsilons(np.array([mu]), np.zeros(1), delta)[0]) if mu > 0.0 else 0.0
+    return gaussian_epsilon(mu, 0.0, delta) if mu > 0.0 else 0.0
 
 
 def strength(

@@ -46,14 +46,14 @@ class ClassSums(RunKind):
     usual = {"votes": {"mode": SumMode.MASKED_AND_NOISED}, "student": {"method": "kernel"}}  # noqa: RUF012
 
     network: bytes | None = None
-    """Records are compared by its features; by those of the settings where it is None."""
+    """Records are compared by its features too; by those of the settings alone where it is None."""
     weights: Weights | None = None
     """Those of the round; None where every class is as likely as another."""
     number = 1
     """Of the round, from 1 on."""
 
     def next(self, *, network: bytes | None = None, weights: Weights | None = None) -> Self:
-        """The one who asks for the next round: under features of these networks, or under these weights.
+        """The one who asks for the next round: under features of these networks too, or under these weights.
 
         Without either, it is another sum under the same map.
         """
@@ -103,7 +103,7 @@ class SumsOfRun:
     """The class sums of one run; ``first_name`` is how the first of them is charged.
 
     There are rounds under one map, each of which asks by how much the weights of those before miss the records'
-    classes; or, where the student has networks, one sum and a second one under features that networks learned from it.
+    classes; or, where networks learn from the first sum, a second one under their features as well.
 
     Parameters
     ----------
@@ -264,6 +264,6 @@ class SumsOfRun:
         total = Released(kept)
         contributions = total.answered * PARTY_CONTRIBUTIONS if asking.per_party else None
         one = Round(total.values, total.noise, asking.weights)
-        if self._held and asking.network is None:
-            return self._held[-1].with_round(one, contributions)
+        if self._held:
+            return self._held[-1].with_round(one, contributions, asking.spec)
         return NoisySums(asking.spec, (one,), contributions, asking.facts.config.drawn)

@@ -327,7 +327,7 @@ class OpenRun:
             check_counts(self._counted())
             self._note_groups(sums.verdict)
             self._note_head()
-            shares = sums.held[-1].of_pool(pool, self._config.task, self._setup.compute.device)[1]
+            shares = sums.held[-1].of_pool(pool, self._config.task, self._setup.compute.device).probabilities
             outcomes = shares[[queries[key] for key in pending]].argmax(axis=1)
             if not self._labels.give(pending, outcomes, len(sums.held)):
                 return self._why_stopped()

@@ -18,7 +18,6 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.extras import optional_import
 from collegium.models.devices import resolve_device, set_threads
-from collegium.models.kernel_student import KernelStudent
 from collegium.models.noisy_sums import NoisySums
 from collegium.models.students import Student, read_student
 from collegium.models.whole_layers import ONE
@@ -87,19 +86,20 @@ class StudentTrainer:
         )
 
     def networks_of(self, sums: NoisySums) -> bytes:
-        """The networks beside the student of these class sums, as a safetensors file that parties may be sent.
+        """Networks that learned what these class sums say of the pool, as a safetensors file that parties may be sent.
 
         Empty where the sums are too noisy for networks to learn from them.
 
         Raises DataError where all inputs of the pool look alike to the sums.
         """
-        _, shares, clear = sums.of_pool(self._pool, self._config.task, self._device)
-        if not clear:
+        found = sums.of_pool(self._pool, self._config.task, self._device)
+        if not found.clear:
             return b""
-        labels = shares.argmax(axis=1)
-        student = self.fit(LabelSet(np.arange(len(labels)), labels), "interim student", sums)
-        assert isinstance(student, KernelStudent) and student.network is not None  # or there is one round
-        return student.network.to_bytes()
+        method = students.chosen_method(self._config.student.method, self._config.student.options, self._config.task)
+        steps: int = vars(method)["steps"]
+        with optional_import("networks that learn from class sums (student.options.steps = 0 leaves them out)"):
+            from collegium.coordinator.students.networks import fit_beside
+        return fit_beside(self._problem("networks"), found.probabilities, steps).to_bytes()
 
     def interim(self, label_set: LabelSet) -> Student:
         """The student of an earlier round. It is kept in the cache, so that a resumed run has the same student."""
@@ -130,19 +130,22 @@ class StudentTrainer:
         with optional_import("pretraining"):
             from collegium.coordinator.students.pretraining import pretrained
 
+        return pretrained(self._problem("pretraining"), self._pretraining())
+
+    def _problem(self, step: str) -> students.LearningProblem:
+        """The pool without labels, for what is told as this step."""
         set_threads(self._threads)
         nothing = np.empty(0, dtype=np.int64)
-        problem = students.LearningProblem(
+        return students.LearningProblem(
             self._config.task,
             self._pool,
             nothing,
             nothing,
             self._config.seed or 0,
             resolve_device(self._device),
-            lambda done, total: self._tell("pretraining", done, total),
+            lambda done, total: self._tell(step, done, total),
             self._cache,
         )
-        return pretrained(problem, self._pretraining())
 
     def student_features(self, label_set: LabelSet) -> NDArray[np.float32]:
         """Features of the pool, ``[inputs, dimensions]``, from the student of these labels, which must be a network.

@@ -312,7 +312,7 @@ class RunConfig(Frozen):
         why = "as configured" if own else f"as inputs are {_SEVERAL[kind]}"
         sums = "one sum" if self.class_sums == 1 else f"{self.class_sums} rounds of sums"
         if self.networks_learn:
-            sums = "two sums, the second under features that the student learned,"
+            sums = "two sums, the second under features that networks learned too,"
         if self.drawn:
             why += " and no public pool is named: the map is drawn from the schema"
         return (
@@ -361,7 +361,7 @@ class RunConfig(Frozen):
 
     @property
     def networks_learn(self) -> bool:
-        """Whether a second sum is taken under features of networks that learned from the first."""
+        """Whether a second sum is taken under features of networks that learned from the first, too."""
         return self._networks and self.class_sums == 2
 
     @property
@@ -371,7 +371,7 @@ class RunConfig(Frozen):
 
     @property
     def _networks(self) -> bool:
-        """Whether the student has networks, whose features a second sum may be taken under."""
+        """Whether the student may have networks, whose features a second sum may be taken under."""
         learned = self.student.method == "kernel" and self.student.options.get("steps") != 0
         return learned and self.task.inputs.kind == "image"
 

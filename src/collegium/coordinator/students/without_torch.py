@@ -36,7 +36,10 @@ class RandomForest(Frozen):
 
 @register
 class Kernel(Frozen):
-    """The classifier that the class sums hold, see `models.kernel_student`; of images, with two networks beside it."""
+    """The classifier that the class sums hold, see `models.kernel_student`.
+
+    Of images it has two networks beside it, unless the sums say that the records' classes agree less with these.
+    """
 
     name: ClassVar[str] = "kernel"
 
@@ -46,10 +49,12 @@ class Kernel(Frozen):
     def fit(self, problem: LearningProblem) -> KernelStudent:
         if problem.sums is None:
             raise ConfigurationError("the student 'kernel' is made of class sums: use the mechanism class-sums with it")
-        student, shares, _ = problem.sums.of_pool(problem.pool, problem.task, problem.device)
+        found = problem.sums.of_pool(problem.pool, problem.task, problem.device)
         if isinstance(problem.task.inputs, ImageInputs) and self.steps:
             with optional_import("the network of the student 'kernel' (options.steps = 0 leaves it out)"):
                 from collegium.coordinator.students.networks import fit_beside
-            return replace(student, network=fit_beside(problem, shares, self.steps))
+            network = fit_beside(problem, found.probabilities, self.steps)
+            mean = KernelStudent.mean_with(found.probabilities, network.probabilities(problem.pool))
+            return found.student if found.worse(mean) else replace(found.student, network=network)
         problem.progress(1, 1)
-        return student
+        return found.student
