@@ -168,7 +168,7 @@ def test_class_sums_whose_file_was_removed_are_paid_again(
     told: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}, "votes": {"mode": mode}}
     for number in (1, 2):
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(NoisySums, "classifier", dies)
+            patched.setattr(NoisySums, "_fit", dies)
             driven(tmp_path, parties, **told).label()
         assert len(charged(tmp_path, "")) == number
         next(tmp_path.glob("released-*")).unlink()
@@ -205,7 +205,7 @@ def test_what_is_released_and_paid_anew_is_charged_at_each_institution_or_refuse
     def summed() -> bool:
         how = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}, "votes": {"mode": mode}}
         with monkeypatch.context() as patched, pytest.raises((KeyboardInterrupt, QuorumNotReached)) as ended:
-            patched.setattr(NoisySums, "classifier", dies)
+            patched.setattr(NoisySums, "_fit", dies)
             driven(tmp_path, parties, **how).label()
         for kept in tmp_path.glob("released-*"):
             kept.unlink()

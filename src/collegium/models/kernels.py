@@ -88,9 +88,14 @@ class KernelSpec:
         require(self.beside is None or self.beside.beside is None, "beside a kernel map there is one other at most")
 
     @property
+    def parts(self) -> tuple["KernelSpec", ...]:
+        """This map and the second, if there is one."""
+        return (self,) if self.beside is None else (self, self.beside)
+
+    @property
     def dimensions(self) -> int:
-        """Numbers in the vector of one input: one for each landmark, those of the second map too, and `CONSTANT`."""
-        return len(self.landmarks) + (1 if self.beside is None else self.beside.dimensions)
+        """Numbers in the vector of one input: one for each landmark of each part, and `CONSTANT`."""
+        return sum(len(part.landmarks) for part in self.parts) + 1
 
     def digest(self) -> str:
         """The same text for the same specification."""

@@ -42,7 +42,7 @@ Balog, Tolstikhin and Schölkopf, "Differentially private database release via k
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,7 @@ _PASSES = 3
 _SHARE = math.sqrt(0.5)
 """The length of each part of φ where there are two."""
 _SURELY = 0.01
+_FITS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +197,7 @@ class NoisySums:
             student, known, said = self._fit(spectrum, task)
             needed = spectrum.contributions_needed(self._noise(), len(task.classes))
             clear = self.count(len(task.classes)) >= _CLEAR * needed
-            self._found.append(OfPool(student, student.probabilities(pool), clear, known, said))
+            self._found.append(OfPool(student, student.probabilities(pool), clear, self, known, said))
         return self._found[0]
 
     def count(self, classes: int) -> float:
@@ -387,6 +388,7 @@ class OfPool:
     student: KernelStudent
     probabilities: Floats
     clear: bool
+    _sums: NoisySums
     _known: _Filtered
     _said: _Classes
 
@@ -394,23 +396,41 @@ class OfPool:
         """Whether the records' classes surely agree less with these ``probabilities`` than with the student's.
 
         What labels of the pool's inputs have in common with φ is fitted by least squares. How far the records' classes
-        follow that fit, as the sums say, is compared with how far the labels themselves do. Surely: by a hundredth, and
-        by twice the deviation of what the noise does to the difference.
+        follow that fit, as the sums say, is compared with how far the labels themselves do. Errors without a pattern
+        in φ are not seen. The student was fitted to the noise as well, so what it owes to that is taken off: fits to
+        sums with further noise show how much. Surely: by a hundredth, and by twice the deviation of what the noise does
+        to the difference.
         """
-        (own, of_own), (other, of_other) = (self._agreement(one) for one in (self.probabilities, probabilities))
-        noise = 2.0 * self._known.noise * math.sqrt(float(np.square(of_own - of_other).sum()))
-        return own - other > _SURELY + noise
+        spectrum, known, classes = self._known.spectrum, self._known, probabilities.shape[1]
+        owed, sums = [], self._sums
+        for number in range(_FITS):
+            draws = np.random.default_rng([number, 0x6E])
+            noised = replace(sums, rounds=tuple(_with_noise(one, draws) for one in sums.rounds))
+            student, _, said = noised._fit(spectrum, self.student.task)
+            labels = spectrum.scores(student.coefficients).argmax(axis=1)
+            moved = said.differing - self._said.differing
+            owed.append(float((self._follows(labels, classes) * moved).sum()))
+        every = -(-len(probabilities) // len(spectrum.vectors))
+        own, other = (
+            self._follows(one[::every].argmax(axis=1), classes) for one in (self.probabilities, probabilities)
+        )
+        less = float(((own - other) * self._said.differing).sum()) - float(np.mean(owed))
+        return less > _SURELY + 2.0 * known.noise * float(np.linalg.norm(own - other))
 
-    def _agreement(self, probabilities: Floats) -> tuple[float, Floats]:
-        """What the records' classes have of the labels, and what an entry of the sum, along the axes, adds to that."""
+    def _follows(self, labels: NDArray[np.int64], classes: int) -> Floats:
+        """What an entry of the sum, along the axes, adds to how far the records' classes follow these labels."""
         spectrum, known = self._known.spectrum, self._known
-        labels = probabilities[:: -(-len(probabilities) // len(spectrum.vectors))].argmax(axis=1)
-        codes = np.eye(probabilities.shape[1])[labels]
+        codes = np.eye(classes)[labels]
         common = spectrum.along_axes(spectrum.sum_of(codes - codes.mean(axis=0))[:-1])
         fitted = known.filtered * common
-        fitted /= max(float((fitted * common).sum()), 1e-300)
-        count = known.count
-        return float((fitted * self._said.differing).sum()) / count, fitted / count
+        return np.asarray(fitted / max(known.count * float((fitted * common).sum()), 1e-300))
+
+
+def _with_noise(one: Round, draws: np.random.Generator) -> Round:
+    """The round with noise once more, but for its count."""
+    noise = np.rint(draws.normal(0.0, one.noise, len(one.values))).astype(np.int64)
+    noise[-1] = 0
+    return replace(one, values=one.values + noise)
 
 
 def _in_contributions(one: Round, classes: int) -> Floats:

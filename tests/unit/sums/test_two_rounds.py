@@ -21,6 +21,7 @@ from collegium.errors import ConfigurationError, MissingExtra, ProtocolViolation
 from collegium.models.arrays import load_arrays
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
+from collegium.models.whole_networks import read_whole_network
 from collegium.parties.answer_book import AnswerBook
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
@@ -92,8 +93,8 @@ def test_a_run_that_is_killed_between_two_sums_goes_on_with_the_same_question(
     assert record.privacy is not None and 13.5 < record.privacy.epsilon <= 15.0
     assert record.evaluation is not None and record.evaluation.measures is not None
     student = read_student(folder.student, device="cpu")
-    assert isinstance(student, KernelStudent) and student.network is not None
-    assert student.kernel.features.network == network
+    assert isinstance(student, KernelStudent) and student.kernel.beside is not None
+    assert student.kernel.beside.features.network == network and student.kernel.features.name == "pyramid"
     student.save(tmp_path / "copy.safetensors")
     assert (tmp_path / "copy.safetensors").read_bytes() == folder.student.read_bytes()
     study = Storage(tmp_path / "two", ledger=tmp_path / "ledger.sqlite", study="two")
@@ -162,8 +163,8 @@ def test_another_network_is_another_question_and_paid_as_such(
         driven(config(**SETTINGS | sigma), parties, public, tmp_path).label()
     (kept,) = tmp_path.glob("class-sums-next-*")
     change(kept)
-    fit = StudentTrainer.fit
-    monkeypatch.setattr(StudentTrainer, "fit", lambda self, *a: _turned(fit(self, *a)))
+    learned = StudentTrainer.networks_of
+    monkeypatch.setattr(StudentTrainer, "networks_of", lambda self, sums: _turned(learned(self, sums)))
     start = driven(config(**SETTINGS | sigma), parties, public, tmp_path)
     if change is damaged:
         with pytest.raises(StorageError, match="restore it from a copy"):
@@ -173,9 +174,10 @@ def test_another_network_is_another_question_and_paid_as_such(
     assert charges(tmp_path) == 4, "the charge of the question that was not asked stays unspent"
 
 
-def _turned(student: Any) -> Any:
-    """The same student with other networks, as another machine may fit them."""
-    return replace(student, network=replace(student.network, members=student.network.members[::-1]))
+def _turned(file: bytes) -> bytes:
+    """The networks of a file in another order, as another machine may fit others."""
+    network = read_whole_network(file, "the networks")
+    return replace(network, members=network.members[::-1]).to_bytes()
 
 
 def test_one_charge_does_not_pay_for_a_second_sum_at_the_parties_whatever_the_coordinator_says(

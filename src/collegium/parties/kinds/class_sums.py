@@ -105,7 +105,8 @@ class ClassSums(PartyKind[SumClasses]):
 
     def validate(self, question: SumClasses) -> None:
         check_classes(self.own.task, question.classes)
-        dimensions(question.kernel.features, self.own.task.inputs)
+        for part in question.kernel.parts:
+            dimensions(part.features, self.own.task.inputs)
 
     def compute(self, question: SumClasses, asked: Asked) -> IntArray:
         pool, inputs = self.own.pools.open(question.pool_sha256), self.own.task.inputs
