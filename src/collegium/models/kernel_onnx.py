@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from collegium.data.task import ImageInputs, Inputs
 from collegium.models import features as plain
 from collegium.models.features import PROJECTION_ONE, Features
-from collegium.models.kernels import CONSTANT, FINER, KERNEL_ONE, REST, STEPS, TABLE, KernelMap
+from collegium.models.kernels import CONSTANT, FINER, KERNEL_ONE, STEPS, TABLE, KernelMap
 from collegium_accounting.mechanisms.class_sums import ONE
 
 _FLOAT, _INT64, _DOUBLE = 1, 7, 11
@@ -29,9 +29,9 @@ def scores_of(graph: Any, x: str, kernel: KernelMap, coefficients: NDArray[np.fl
     steps = _Steps(graph)
     scores: Any = coefficients[-1] * (CONSTANT / ONE)
     first = 0
-    for part in kernel.parts:
+    for part, squared in zip(kernel.parts, kernel.squared_lengths, strict=True):
         own = coefficients[first : (first := first + len(part.landmarks))]
-        vectors = _vectors(steps, x, part, REST // len(kernel.parts))
+        vectors = _vectors(steps, x, part, squared)
         scores = steps.do("Add", steps.product(vectors, own / ONE), scores)
     return str(scores)
 

@@ -9,8 +9,8 @@ from another, the last entry counts the records of each class, and a record far 
 one beside them. The ridge ρ lets directions fade in which the landmarks hardly differ: the larger it is, the fewer
 directions share the length.
 
-A second map may stand beside the first, under features that a network learned. φ then is ψ of the first, ψ of the
-second, each brought to the same length, and the last entry.
+A second map may stand beside the first, under features that a network learned. φ then is ψ of the first with a third of
+the squared length, as earlier sums measured that, ψ of the second with two thirds, and the last entry.
 
 The protection of records rests on two properties alone:
 
@@ -50,6 +50,9 @@ CONSTANT = ONE // 10
 """The last entry of every vector."""
 REST = ONE**2 - CONSTANT**2
 """The squared length of the other entries."""
+
+OF_TWO = (REST // 3, 2 * (REST // 3))
+"""The squared lengths of the entries of two parts."""
 
 _WHITENING_ONE = 2**16
 RIDGES = (0.25, 1.0, 4.0, 16.0)
@@ -167,8 +170,13 @@ class KernelMap:
 
     @property
     def parts(self) -> tuple["KernelMap", ...]:
-        """This map and the second, if there is one; each part of φ has the same length."""
+        """This map and the second, if there is one."""
         return (self,) if self.beside is None else (self, self.beside)
+
+    @property
+    def squared_lengths(self) -> tuple[int, ...]:
+        """Of the entries of each part."""
+        return (REST,) if self.beside is None else OF_TWO
 
     @property
     def dimensions(self) -> int:
@@ -197,11 +205,11 @@ class KernelMap:
             Row i depends on ``x[i]`` and on public data alone, whatever else is in ``x``.
         """
         vectors, first = np.full((len(x), self.dimensions), CONSTANT), 0
-        for part in self.parts:
+        for part, squared in zip(self.parts, self.squared_lengths, strict=True):
             own = slice(first, first := first + len(part.landmarks))
             for start in range(0, len(x), _AT_ONCE):
                 rows = slice(start, start + _AT_ONCE)
-                vectors[rows, own] = of_length(part._centred(x[rows]), REST // len(self.parts))
+                vectors[rows, own] = of_length(part._centred(x[rows]), squared)
         return vectors
 
     def _centred(self, x: NDArray[Any]) -> NDArray[np.int64]:
@@ -250,14 +258,13 @@ class KernelMap:
             return torch.tensor(array, device=device).double()
 
         made = []
-        for part in self.parts:
+        for part, longest in zip(self.parts, self.squared_lengths, strict=True):
             own, landmarks = there(extract(part.features, x, part.inputs, device)), there(part.landmarks)
             squared = own.square().sum(1, keepdim=True) + landmarks.square().sum(1) - 2.0 * (own @ landmarks.T)
             steps = (squared * (STEPS / (2.0 * part.bandwidth_squared))).clamp(max=len(TABLE) - 1).long()
             centred = there(TABLE)[steps] - there(part.centre)
             centred = (centred @ there(part.whitening) * FINER).trunc()
             # As `of_length` does it.
-            longest = REST // len(self.parts)
             scale = torch.sqrt(longest / centred.square().sum(1, keepdim=True).clamp(min=1.0)) * (1.0 - 1e-9)
             made.append((centred * scale).trunc())
         vectors = torch.cat([*made, torch.full_like(scale, CONSTANT)], dim=1)

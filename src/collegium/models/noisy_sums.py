@@ -15,7 +15,7 @@ noise σ (1.12σ with these weights). So where noise rules, T rounds are worth o
 satisfies the records' own logistic regression, whatever the covariance of the pool is.
 
 **A second part.** A later sum, without weights, may be asked for under a map with a second part, such as features that
-networks learned from the sums before. These have the entries of the first part alone, √2 times as long, and so with
+networks learned from the sums before. These have the entries of the first part alone, √3 times as long, and so with
 less noise. Every entry is the mean of the sums that have it. Axes are those of entries in proportion to one over their
 noise. So the sums themselves say what the second part is worth beside the first.
 
@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 from collegium.data.task import Task
 from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
-from collegium.models.kernels import KernelMap, KernelSpec
+from collegium.models.kernels import OF_TWO, REST, KernelMap, KernelSpec
 from collegium.models.pool_shares import of_frequencies, shares_in_classes, threshold
 from collegium.models.pool_spectrum import KAPPA, SHORT, PoolSpectrum
 from collegium.models.records_spectrum import of_records
@@ -69,8 +69,8 @@ _FEWEST_RECORDS = 10.0
 _CLEAR = 0.25
 _POOL_WEIGHT = 0.3
 _PASSES = 3
-_SHARE = math.sqrt(0.5)
-"""The length of each part of φ where there are two."""
+_SHARE = math.sqrt(OF_TWO[0] / REST)
+"""The length of the first part of φ where there are two."""
 _SURELY = 0.01
 _FITS = 4
 
