@@ -1,10 +1,9 @@
 """What a run would still ask and pay, tried on copies of what is released: the files themselves stay as they are."""
 
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from collegium.coordinator.run.surroundings import Storage
 from collegium.coordinator.selection.queries import study_of
 from collegium.privacy.ledger.entry import Charge, Release, names_an_input, queries_digest
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.store import copy_ledger
 
 _RELEASED = ("released-*.safetensors", "class-sums-next-*", "exact-sums.json", "open-sum-*.safetensors")
 """The files beside a ledger from which a run knows what need not be asked again."""
@@ -104,15 +104,14 @@ def charged(ledger: Ledger) -> dict[str, float]:
 def on_copies(storage: Storage) -> Iterator[Storage]:
     """A storage that is thrown away, with copies of the ledger, of what is released beside it, and of the run's record.
 
-    Raises StorageError where a file cannot be read.
+    Raises StorageError where a file cannot be read, LedgerCorrupt where the ledger is none.
     """
     with tempfile.TemporaryDirectory(prefix="collegium-check-") as made:
         folder, real = Path(made), RunFolder(storage.folder)
         ledger, own = storage.ledger or real.ledger, folder / "run"
         own.mkdir()
         if ledger.exists():
-            with closing(sqlite3.connect(ledger)) as held, closing(sqlite3.connect(folder / ledger.name)) as copy:
-                held.backup(copy)
+            copy_ledger(ledger, folder / ledger.name)
             for pattern in _RELEASED:
                 for file in ledger.parent.glob(pattern):
                     shutil.copyfile(file, folder / file.name)

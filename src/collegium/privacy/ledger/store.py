@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from collegium.errors import LedgerCorrupt, StorageError
@@ -213,6 +213,12 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
         if mode != "wal":
             raise StorageError(f"this file system cannot hold a ledger (SQLite stays in {mode} mode); use a local disk")
         return
+
+
+def copy_ledger(path: Path, to: Path) -> None:
+    """Copy a ledger that may be in use; the errors of opening one."""
+    with _reported(path), closing(sqlite3.connect(path)) as held, closing(sqlite3.connect(to)) as copy:
+        held.backup(copy)
 
 
 @contextmanager
