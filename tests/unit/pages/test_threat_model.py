@@ -1,4 +1,4 @@
-"""Every row of the threat model names the tests that play it, or says that nothing stops the attempt."""
+"""Every row of the threat model, and of the page of all attempts, names the tests that play it, or says that nothing stops the attempt."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "threat-model.md"
+PAGES = (ROOT / "docs" / "threat-model.md", ROOT / "docs" / "research" / "attacks.md")
 ROWS = [
     [cell.strip() for cell in line.strip("|\n").split(" | ")]
-    for line in PAGE.read_text(encoding="utf-8").split("## Who is trusted")[1].splitlines()
+    for page in PAGES
+    for line in page.read_text(encoding="utf-8").splitlines()
     if line.startswith("| ") and not line.startswith("| attempt")
 ]
 TESTS = {

@@ -1,4 +1,4 @@
-"""Every attack of docs/threat-model.md that the secure sum stops ends in a named error on the honest side."""
+"""Every attack of docs/research/attacks.md that the secure sum stops ends in a named error on the honest side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong in a secure sum; each attack of docs/threat-model.md ends in one of these."""
+"""What can go wrong in a secure sum; each attack of docs/research/attacks.md ends in one of these."""
 
 import re
 
