@@ -1,4 +1,4 @@
-"""A run that its answers may stop, and the ε that is printed then: docs/privacy.md, section 6, against brute force.
+"""A run that its answers may stop, and the ε that is printed then: docs/research/ledger-filter.md against brute force.
 
 Every adaptive policy is searched: after each answer it stops, or goes on at one of some pairs of real histograms. Of
 all sets of transcripts the worst one is Σ (P − e^ε·Q)₊ over the leaves, with the ε that is printed at each of them.

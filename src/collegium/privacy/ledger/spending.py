@@ -4,7 +4,7 @@ Blocks whose largest numbers of rounds were fixed together may be interleaved an
 the answers: their ε is that of the largest numbers, whatever was used of them. Numbers that are raised after answers
 count as if all had been raised in proportion. A block on its own, or beside blocks whose numbers never change, costs
 what was used of it. Blocks that were chosen after labels of others had been given out add up ε by ε, each at its
-share of δ. docs/privacy.md, "The ledger's filter", has the proof.
+share of δ. docs/research/ledger-filter.md has the proof.
 """
 
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ class Spending:
         """How many values the ε of the ledger could have had, had answers stopped its rounds elsewhere.
 
         Each family with one number that answers may end counts apart. None where a number was not stated beforehand.
-        docs/privacy.md, section 6, says what the ε that is printed is worth then.
+        docs/research/ledger-filter.md says what the ε that is printed is worth then.
         """
         several, found = len(self._used) > 1, 1
         for family, stated in self._stated.items():
@@ -147,7 +147,7 @@ class Spending:
         """The most rounds of each block; None where a number was raised that had to stay.
 
         Answers may have decided which number was raised. So all numbers follow one path that was fixed by the first
-        of them: where one is raised, all count as raised in proportion. Vectors need none: see docs/privacy.md.
+        of them: if one is raised, all count as raised in proportion. Vectors need none: docs/research/ledger-filter.md.
         """
         first, flexible = self._first.get(family), _flexible(family)
         if first is None or all(isinstance(law, VectorLaw) for *_, laws, _ in family for _, law in laws):
