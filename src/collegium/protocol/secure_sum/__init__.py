@@ -1,7 +1,7 @@
 """The secure sum: the coordinator learns the total of the parties' integer vectors and nothing else.
 
 Bonawitz et al. 2017 against a lying coordinator, on the sparse graph of Bell et al. 2020. Both
-sides are state machines that know no transport; docs/protocol.md describes messages and keys.
+sides are state machines that know no transport; docs/research/secure-sum.md describes phases and keys.
 """
 
 from collegium.protocol.secure_sum.coordinator import CoordinatorSum

@@ -1,6 +1,6 @@
 """Every key of the secure sum: derived by HKDF-SHA-256 under a label of its own, bound to one transcript.
 
-The labels are the complete list of purposes; docs/protocol.md prints it. The primitives are those
+The labels are the complete list of purposes; docs/research/secure-sum.md prints it. The primitives are those
 of ``cryptography``; a key is used for one keystream or one sealed message, so nonces are zero.
 """
 
