@@ -1,6 +1,6 @@
 """The papers' data-dependent bounds: Theorem 3 of PATE (2017) for Laplace, Theorem 6 of the 2018 paper for Gaussian.
 
-Both bound one direction alone, D(M(d)‖M(d′)); the reverse may be larger (see docs/privacy.md). They are
+Both bound one direction alone, D(M(d)‖M(d′)); the reverse may be larger (docs/privacy.md, section 2). They are
 here to reproduce published figures and to stand beside the exact loss. Both depend on the votes only
 through q, the probability that the winner is not the top class, so each distinct q is computed once.
 """
