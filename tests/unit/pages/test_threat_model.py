@@ -1,4 +1,4 @@
-"""Every row of the threat model, and of the page of all attempts, names the tests that play it, or says that nothing stops the attempt."""
+"""Every row of the threat model and of the attempts names the tests that play it, or says that nothing stops it."""
 
 from __future__ import annotations
 
