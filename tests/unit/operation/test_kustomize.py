@@ -48,6 +48,12 @@ def of_kind(rendering: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [one for one in rendering if one["kind"] == kind]
 
 
+def for_parties(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """The service by which institutions reach a coordinator; the page has one of its own."""
+    (service,) = [one for one in of_kind(objects, "Service") if one["spec"]["type"] == "LoadBalancer"]
+    return service
+
+
 def unfit(rendering: list[dict[str, Any]]) -> Iterator[str]:
     """Names that lead nowhere, within what was rendered together."""
     (workload,) = of_kind(rendering, "StatefulSet")
@@ -105,14 +111,14 @@ def test_the_consortium_file_of_the_base_is_read_and_has_the_ports_of_the_servic
     assert {"name": "consortium", "mountPath": f"/data/{name}", "subPath": name, "readOnly": True} in container[
         "volumeMounts"
     ]
-    (service,) = of_kind(objects["coordinator"], "Service")
+    service = for_parties(objects["coordinator"])
     served = {f":{port['port']}" for port in service["spec"]["ports"]}
     dialled = (config.consortium.address, config.consortium.enrolment)
     assert {address[address.rindex(":") :] for address in dialled} == served
 
 
 def test_a_party_reaches_the_ports_of_the_coordinators_service_alone(objects: dict[str, Any]) -> None:
-    (service,) = of_kind(objects["coordinator"], "Service")
+    service = for_parties(objects["coordinator"])
     (policy,) = of_kind(objects["party"], "NetworkPolicy")
     open_ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
     assert open_ports == {port["port"] for port in service["spec"]["ports"]} | {53}
@@ -143,7 +149,7 @@ def test_planted_mistakes_are_found(objects: dict[str, Any]) -> None:
     pod["containers"][0]["livenessProb"] = pod["containers"][0].pop("livenessProbe")
     pod["volumes"][0]["persistentVolumeClaim"]["claimName"] = "another"
     workload["spec"]["selector"]["matchLabels"] = {"app": "another"}
-    (service,) = of_kind(planted, "Service")
+    service = for_parties(planted)
     service["spec"]["ports"][0]["targetPort"] = "party"
     assert [fault for fault in faults(workload) if "livenessProb" in fault]
     assert len(list(unfit(planted))) == 3
