@@ -106,10 +106,11 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
         _check_labels(found, records, source, task)
     if isinstance(task.inputs, TableInputs) and records.inputs is None:
         _check_columns(found, records, source, task.inputs)
+    then = _loaded(given.model_copy(update=found.settings), task, root) if found.settings else examples
+    found.even_then = then if found.settings and isinstance(then, str) else ""
     if source.group is None and records.group is None:
-        _check_persons(found, records, None if isinstance(examples, str) else examples, source, task)
-    then = _loaded(given.model_copy(update=found.settings), task, root) if found.settings else None
-    found.even_then = then if isinstance(then, str) else ""
+        seen = then if isinstance(examples, str) else examples
+        _check_persons(found, records, None if isinstance(seen, str) else seen, source, task)
     return found
 
 
@@ -122,10 +123,16 @@ def _check_sheets(found: RecordsCheck, source: DataSource, task: Task, root: Pat
     if len(names) == 1 or source.sheet is not None:
         return
     found.notes.append(f"the sheet {names[0]!r} is read; the workbook also has {', '.join(map(repr, names[1:]))}")
-    wanted = {column.name for column in task.inputs.columns} if isinstance(task.inputs, TableInputs) else set()
-    fitting = [one for one in names if wanted and wanted <= set(excel.names_in(path, one))]
-    if fitting and names[0] not in fitting:
-        found.settings["sheet"] = fitting[0]
+    wanted = [column.name for column in task.inputs.columns] if isinstance(task.inputs, TableInputs) else []
+
+    def fits(sheet: str) -> tuple[int, int]:
+        columns = excel.names_in(path, sheet)
+        used = set(source.rename.get(one, one) for one in columns)
+        return sum(one in used or nearest(one, columns) is not None for one in wanted), min(len(columns), len(wanted))
+
+    best = max(names, key=fits)
+    if best != names[0]:
+        found.settings["sheet"] = best
 
 
 def _loaded(source: DataSource, task: Task, root: Path | None) -> Examples | str:
@@ -143,12 +150,13 @@ def _check_persons(
 ) -> None:
     """Look for signs that a person has several rows, where no group names the person of a row."""
     inputs = {column.name for column in task.inputs.columns} if isinstance(task.inputs, TableInputs) else set()
+    settings = {**source.model_dump(), **found.settings}
     for name in records.frame.columns:
-        values = records.frame[name]
-        if source.rename.get(name, name) in inputs or name == (source.label or records.label):
+        values, called = records.frame[name], settings["rename"].get(name, name)
+        named = IDENTIFIER.search(str(name)) is not None
+        if called in inputs or name == (settings["label"] or records.label) or (called == FILL_IN and not named):
             continue
         per_value = values.value_counts()
-        named = IDENTIFIER.search(str(name)) is not None
         many = len(per_value) ** 2 > len(values) and not pd.api.types.is_float_dtype(values)
         if (named or many) and len(per_value) < len(values):
             found.notes.append(
@@ -173,7 +181,10 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
     if name not in records.frame.columns:
         near = nearest(name, records.frame.columns)
         found.notes.append(f"there is no label column {name}{_instead(near, records.frame.columns)}")
-        return
+        found.settings["label"] = near or FILL_IN
+        if near is None:
+            return
+        name = near
     counts = Counter(respelt(records.frame[name], source.classes).tolist())
     classes = {text_of(one): one for one in task.classes}
     if records.numbered:
@@ -201,6 +212,8 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         )
     elif suggested:
         found.settings["classes"] = {**source.classes, **suggested}
+    if FILL_IN in suggested.values():  # what they mean decides which classes there are
+        return
     present = [one for one, count in found.per_class.items() if count]
     if len(present) == 1:
         found.notes.append(f"ONE CLASS: all records are of the class {present[0]}: they teach nothing else")

@@ -69,16 +69,20 @@ def _respelt(
     column: NumberColumn,
     source: DataSource,
 ) -> tuple[NDArray[np.float64], list[str], dict[str, Any]]:
-    """Numbers and texts that are none, with the spelling of dates or numbers under which most are read."""
+    """Numbers and texts that are none, with the spelling under which most are read and, of those, lie within."""
     tried: list[dict[str, Any]] = [{"dates": "dd/mm/yyyy"}, {"dates": "mm/dd/yyyy"}]
     if column.kind == "number":
         tried = [{"decimal": ","}, *({"thousands": one, "decimal": other} for one, other in SPELLINGS)]
+
+    def fits(read: NDArray[np.float64], left: list[str]) -> tuple[int, int]:
+        return -len(left), int(((read >= column.low) & (read <= column.high)).sum())
+
     best = numbers, unread, dict[str, Any]()
     for settings in tried:
         how = source.model_copy(update=settings)
         frame = respelt_numbers(values.to_frame(column.name), how, TableInputs(columns=(column,)))
         read, left = read_numbers(frame[column.name], how.decimal, dates=column.kind == "date")
-        if len(left) < len(best[1]):
+        if len(left) < len(unread) and fits(read, left) > fits(*best[:2]):
             best = read, left, {key: value for key, value in settings.items() if value != getattr(source, key)}
     return best
 

@@ -96,6 +96,9 @@ def test_a_check_reports_all_faults_of_a_workbook_at_once_and_finds_the_sheet(tm
     assert "the label 'Yes'" in text and "UNITS" in text and 'dates = "dd/mm/yyyy"' in text and "maybe" in text
     settings = {key: value for key, value in found.settings.items() if key != "values"}
     assert check_records(SOURCE.model_copy(update=settings), TASK, tmp_path).refused is None
+    capitals = [name.title() for name in HEADER]
+    write(tmp_path, ("Cover", [["Register of 2024"]]), ("Data 2024", [capitals, *rows]))
+    assert check_records(SOURCE, TASK, tmp_path).settings["sheet"] == "Data 2024"
 
 
 def test_without_openpyxl_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

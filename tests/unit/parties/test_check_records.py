@@ -238,6 +238,41 @@ def test_all_faults_of_a_file_are_told_at_once_and_the_settings_mend_it(tmp_path
     assert examples.x[0, 0] == pytest.approx(100.05 / 120) and examples.x[0, 2] == pytest.approx((19783 - 18262) / 2556)
 
 
+def test_commas_between_thousands_are_not_taken_for_decimal_commas_with_another_unit(tmp_path: Path) -> None:
+    task = Task.model_validate(
+        {
+            "classes": ["no", "yes"],
+            "inputs": {
+                "kind": "table",
+                "columns": [
+                    {"kind": "number", "name": "platelets", "low": 20_000, "high": 500_000},
+                    {"kind": "number", "name": "albumin", "low": 15, "high": 55},
+                ],
+            },
+        }
+    )
+    rows = [f"{200_000 + 1000 * n:,}\t{30 + n / 10}\t{'yes' if n % 2 else 'no'}" for n in range(20)]
+    (tmp_path / "records.tsv").write_text("platelets\talbumin\ty\n" + "\n".join(rows) + "\n")
+    found = check_records(DataSource(source=str(tmp_path / "records.tsv")), task, None)
+    assert found.settings == {"separator": "\t", "thousands": ","} and not found.even_then
+
+
+def test_columns_and_classes_that_are_still_to_be_named_raise_no_loud_alarm(tmp_path: Path) -> None:
+    """A column of numbers under another name repeats its values, and is no identifier of persons."""
+    rows = [f"{30 + n % 7},{n % 5 + 100},{'gutartig' if n % 2 else 'Malignant'},P{n // 2}" for n in range(40)]
+    notes, _ = checked(tmp_path, "Lebensjahre,Station,y,Patient\n" + "\n".join(rows) + "\n")
+    assert not any(note.startswith("ONE CLASS") for note in notes)
+    loud = [note for note in notes if note.startswith("REPEATED IDENTIFIER")]
+    assert len(loud) == 1 and "Patient has 20 values in 40 rows" in loud[0]
+
+
+def test_behind_a_wrong_label_column_the_other_faults_are_told_too(tmp_path: Path) -> None:
+    text = GOOD.replace(",y\n", ",outcome\n") + "40,2024-01-31,North,benign\n" * 2
+    notes, lines = checked(tmp_path, text, label="outcom")
+    assert '    label = "outcome"' in lines and "class        benign: 3" in lines
+    assert any(note.startswith("EQUAL ROWS: 3 rows") for note in notes)
+
+
 def test_what_the_settings_do_not_mend_is_told_beside_them(tmp_path: Path) -> None:
     _, lines = checked(tmp_path, GOOD.replace("40,", "old,").replace(",benign", ",Benign"))
     assert any("would still be refused" in line for line in lines)

@@ -150,9 +150,10 @@ def found_settings(path: Path, source: DataSource) -> tuple[dict[str, object], p
 
 
 def _ending(path: Path) -> str:
-    """The ending of the name in lower case, without that of a compressed file."""
+    """The ending of the name in lower case, without that of a compressed file; ``.csv`` for texts of any other."""
     endings = [ending.lower() for ending in path.suffixes if ending.lower() not in (".xz", ".gz", ".bz2", ".zip")]
-    return endings[-1] if endings else ""
+    ending = endings[-1] if endings else ""
+    return ".csv" if ending in (".tsv", ".txt") else ending
 
 
 def read_csv(path: Path, *, separator: str = ",", encoding: str = "utf-8", **options: Any) -> pd.DataFrame:
