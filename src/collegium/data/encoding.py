@@ -21,6 +21,7 @@ from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn
 from collegium.data.texts import MISSING as MISSING
 from collegium.data.texts import text_of as text_of
 from collegium.data.texts import texts_of as texts_of
+from collegium.data.texts import written
 from collegium.errors import ColumnMissing, DataError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _DATE = re.compile(
 )
 """2026-01-31 or 31.01.2026; the time of the day that may follow is not read."""
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}([,.' ])\d{3}(?:\1\d{3})*")
 
 
 def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered: bool) -> NDArray[np.int64]:
@@ -184,6 +186,10 @@ def _encode_numbers(
     if unread:
         comma = decimal == "." and all(_DECIMAL_COMMA.fullmatch(text) for text in unread)
         advice = 'set decimal = "," beside source' if comma else "correct them"
+        if between := {found[1] for text in unread if (found := _THOUSANDS.fullmatch(text))} - {decimal}:
+            advice = (
+                f"where thousands are set apart, set thousands = {min(between)!r} beside source; otherwise {advice}"
+            )
         advice = (
             'write them as 2026-01-31 or 31.01.2026, or set dates = "dd/mm/yyyy" beside source'
             if column.kind == "date"
@@ -191,7 +197,7 @@ def _encode_numbers(
         )
         raise DataError(
             f"{origin}: column {column.name}: {len(unread)} values are no {column.kind}s and none of the marks for a "
-            f"missing value (empty, ?, NA, NaN, null): {advice} ({_rows(values[np.isin(texts_of(values), unread)])})"
+            f"missing value (empty, ?, NA, NaN, null): {advice} ({_rows(values[np.isin(written(values), unread)])})"
         )
     clipped = np.clip(np.where(missing, column.low, numbers), column.low, column.high)
     part[:, 0] = (clipped - column.low) / (column.high - column.low)
@@ -212,7 +218,7 @@ def read_numbers(
 
     if pd.api.types.is_numeric_dtype(values.dtype) and not dates:
         return values.to_numpy(dtype=np.float64, na_value=np.nan), []
-    texts, where = np.unique(texts_of(values), return_inverse=True)
+    texts, where = np.unique(written(values), return_inverse=True)
     read = [_days(text) if dates else _number(text, decimal) for text in texts]
     numbers = np.array([math.nan if number is None else number for number in read])[where]
     return numbers, [str(texts[row]) for row in where if read[row] is None]

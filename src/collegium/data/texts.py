@@ -48,3 +48,17 @@ def texts_of(values: pd.Series[Any]) -> NDArray[np.str_]:
     codes, distinct = pd.factorize(values)
     texts = np.array([*map(text_of, distinct), ""], dtype=np.str_)
     return texts[codes]
+
+
+def written(values: pd.Series[Any]) -> NDArray[np.str_]:
+    """`texts_of` of every value, but a text as it is written: ``200.000`` may be two hundred thousand."""
+    texts = texts_of(values)
+    if values.dtype.kind not in "biufM":
+        texts = np.array(
+            [
+                value.strip() if isinstance(value, str) else text
+                for value, text in zip(values.array, texts, strict=True)
+            ],
+            dtype=np.str_,
+        )
+    return texts

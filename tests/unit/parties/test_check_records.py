@@ -12,6 +12,7 @@ from collegium.data.loading.loading import load
 from collegium.data.loading.respelling import iso_date
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import Task
+from collegium.errors import DataError
 from collegium.parties.checking import check_records
 
 SCHEMA = """\
@@ -251,10 +252,21 @@ def test_commas_between_thousands_are_not_taken_for_decimal_commas_with_another_
             },
         }
     )
-    rows = [f"{200_000 + 1000 * n:,}\t{30 + n / 10}\t{'yes' if n % 2 else 'no'}" for n in range(20)]
-    (tmp_path / "records.tsv").write_text("platelets\talbumin\ty\n" + "\n".join(rows) + "\n")
-    found = check_records(DataSource(source=str(tmp_path / "records.tsv")), task, None)
-    assert found.settings == {"separator": "\t", "thousands": ","} and not found.even_then
+    for mark, decimal in ((",", "."), (".", ",")):
+        rows = [
+            f"{200_000 + 1000 * n:,}\t{30 + n / 10}\t{'yes' if n % 2 else 'no'}".translate({44: mark, 46: decimal})
+            for n in range(20)
+        ]
+        (tmp_path / "records.tsv").write_text("platelets\talbumin\ty\n" + "\n".join(rows) + "\n")
+        source = DataSource(source=str(tmp_path / "records.tsv"), separator="\t", decimal=decimal)
+        found = check_records(source, task, None)
+        assert found.settings == {"thousands": mark} and not any("UNITS" in note for note in found.notes)
+        given = DataSource(source=source.source)  # nothing said yet
+        assert check_records(given, task, None).settings.get("decimal", ".") == decimal
+        with pytest.raises(DataError, match=f"where thousands are set apart, set thousands = '{mark}' beside source"):
+            load(source, task, data_root=None)
+        examples = load(source.model_copy(update={"thousands": mark}), task, data_root=None)
+        assert examples.x[0, 0] == pytest.approx(180 / 480)  # 200,000, and not 200
 
 
 def test_columns_and_classes_that_are_still_to_be_named_raise_no_loud_alarm(tmp_path: Path) -> None:

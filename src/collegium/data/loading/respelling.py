@@ -7,9 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from collegium.data.encoding import read_numbers, texts_of
+from collegium.data.encoding import read_numbers
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import Inputs, NumberColumn, TableInputs
+from collegium.data.texts import written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,4 +64,4 @@ def iso_date(text: str, how: str) -> str:
 def _each(values: pd.Series[Any], change: Callable[[str], str]) -> pd.Series[Any]:
     import pandas as pd
 
-    return pd.Series([change(text) for text in texts_of(values).tolist()], index=values.index, dtype=object)
+    return pd.Series([change(text) for text in written(values).tolist()], index=values.index, dtype=object)
