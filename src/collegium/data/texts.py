@@ -53,12 +53,7 @@ def texts_of(values: pd.Series[Any]) -> NDArray[np.str_]:
 def written(values: pd.Series[Any]) -> NDArray[np.str_]:
     """`texts_of` of every value, but a text as it is written: ``200.000`` may be two hundred thousand."""
     texts = texts_of(values)
-    if values.dtype.kind not in "biufM":
-        texts = np.array(
-            [
-                value.strip() if isinstance(value, str) else text
-                for value, text in zip(values.array, texts, strict=True)
-            ],
-            dtype=np.str_,
-        )
-    return texts
+    if values.dtype.kind in "biufM":
+        return texts
+    pairs = zip(values.array, texts, strict=True)
+    return np.array([value.strip() if isinstance(value, str) else text for value, text in pairs], dtype=np.str_)

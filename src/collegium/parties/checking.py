@@ -127,7 +127,7 @@ def _check_sheets(found: RecordsCheck, source: DataSource, task: Task, root: Pat
 
     def fits(sheet: str) -> tuple[int, int]:
         columns = excel.names_in(path, sheet)
-        used = set(source.rename.get(one, one) for one in columns)
+        used = {source.rename.get(one, one) for one in columns}
         return sum(one in used or nearest(one, columns) is not None for one in wanted), min(len(columns), len(wanted))
 
     best = max(names, key=fits)
@@ -212,8 +212,11 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         )
     elif suggested:
         found.settings["classes"] = {**source.classes, **suggested}
-    if FILL_IN in suggested.values():  # what they mean decides which classes there are
-        return
+    if FILL_IN not in suggested.values():  # otherwise what they mean decides which classes there are
+        _check_present(found, task)
+
+
+def _check_present(found: RecordsCheck, task: Task) -> None:
     present = [one for one, count in found.per_class.items() if count]
     if len(present) == 1:
         found.notes.append(f"ONE CLASS: all records are of the class {present[0]}: they teach nothing else")
