@@ -173,9 +173,8 @@ def promised(terms: AnnouncedTerms) -> str:
         allowed.append(f"rho {told.record_rho:g} for records near public inputs")
     return (
         f"announced was epsilon {told.epsilon:g} for {names[told.unit]} at delta {told.delta:g}; allowed is "
-        f"{' and '.join(allowed) or 'nothing'}: what is planned and its costliest release once more, by this party's "
-        "own account, which counts a vote as all of its noisy counts; no party counts for more than "
-        f"{terms.most_records:,} records"
+        f"{' and '.join(allowed) or 'nothing'}: what is planned and, for a crash, its costliest release once more, as "
+        f"this party counts it; no party counts for more than {terms.most_records:,} records"
     )
 
 

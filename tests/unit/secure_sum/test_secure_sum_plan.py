@@ -53,8 +53,8 @@ def test_a_plan_says_who_shares_with_whom_and_what_it_bears() -> None:
     assert 2 <= plan.threshold <= plan.neighbours == 249
     assert plan.quorum == 200 and plan.dropped == 50  # of the 75 that may drop out, 50 leave a quorum
     assert str(plan) == (
-        f"among 250 parties: shares with all others, any {plan.threshold} open a secret, 200 must stay; it bears 50 "
-        "drop-outs, and 25 colluding parties but for 2^-40"
+        f"among 250 parties: shares with all others, any {plan.threshold} open a secret, 200 must stay; at most 50 "
+        "may drop out, and 25 collude but for 2^-40"
     )
     assert f"shares with {plan_graph(250).neighbours} others each" in str(plan_graph(250))
 

@@ -154,6 +154,17 @@ def test_a_file_is_read_as_the_institutions_own_settings_say(file: Path, tmp_pat
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv").filter(like="probability"), same)
 
 
+def test_the_sheet_of_a_workbook_is_that_of_the_settings(file: Path, tmp_path: Path) -> None:
+    with pd.ExcelWriter(tmp_path / "new.xlsx") as book:
+        pd.DataFrame({"note": ["exported today"]}).to_excel(book, sheet_name="Cover", index=False)
+        frame_of(12).to_excel(book, sheet_name="Records", index=False)
+    (tmp_path / "party.toml").write_text('[data]\nsource = "other.xlsx"\nsheet = "Records"\n')
+    words = ["predict", str(file), str(tmp_path / "new.xlsx"), "--settings", str(tmp_path / "party.toml")]
+    CliRunner().invoke(app, [*words, "-o", str(tmp_path / "out.csv")], catch_exceptions=False)
+    same = cg.load_student(file).predict_proba(frame_of(12))
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv").filter(like="probability"), same)
+
+
 def test_an_unknown_category_counts_as_missing_where_that_is_wanted(file: Path) -> None:
     student, lenient = cg.load_student(file), cg.load_student(file, unknown="missing")
     unknown, missing = frame_of(8).assign(ward="Surgery"), frame_of(8).assign(ward="")

@@ -31,13 +31,13 @@ ReadAs = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="A TOML file whose [data] says how to read the inputs (separator, encoding, decimal, thousands, dates, "
-        "scale, rename, values, absent), such as party.toml.",
+        help="A TOML file whose [data] says how to read the inputs (separator, encoding, sheet, decimal, thousands, "
+        "dates, scale, rename, values, absent), such as party.toml.",
     ),
 ]
 StudentFile = Annotated[Path, typer.Argument(help="The file of a student, such as student.safetensors.")]
-InputsFile = Annotated[Path, typer.Argument(help="A .csv, .parquet or .npz file, or a folder of images.")]
-_HOW_IT_IS_WRITTEN = ("separator", "encoding", "decimal", "thousands", "dates", "scale")
+InputsFile = Annotated[Path, typer.Argument(help="A .csv, .parquet, .xlsx or .npz file, or a folder of images.")]
+_HOW_IT_IS_WRITTEN = ("separator", "encoding", "sheet", "decimal", "thousands", "dates", "scale")
 _READING = (*_HOW_IT_IS_WRITTEN, "rename", "values", "absent", "classes")
 _PARTS = 5
 _CHANCE = 0.01

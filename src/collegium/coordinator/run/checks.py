@@ -210,7 +210,8 @@ def _policy_lines(config: ConsortiumConfig, public: PublicData) -> Iterator[str]
     asked = config.queries.count
     for name, value in announced_terms(config.run, asked, public.spec).policy().items():
         beside = name in ("queries", "record_epsilon", "epsilon", "record_rho")
-        yield f"{name} = {toml_value(value)}" + ("  # beside what is answered already" if beside else "")
+        more = "  # and as much more as `collegium party show` says was answered or spent" if beside else ""
+        yield f"{name} = {toml_value(value)}{more}"
 
 
 def studies_about(ledger: Path, pool: NDArray[Any]) -> set[str | None]:

@@ -76,7 +76,7 @@ def division(config: RunConfig, parties: int) -> Division:
         divided = plan_groups(named, wanted, votes.dropout, votes.collusion, votes.quorum)
     except (ConfigurationError, InsufficientPlan) as error:
         why = (
-            f"a group of {parties // wanted} institutions is too small for {together.colluding} that may collude in it"
+            f"{parties} institutions are too few for {wanted} groups, in each of which {together.colluding} may collude"
         )
         if votes.groups != AUTO:
             raise ConfigurationError(f"votes.groups: {why}: set it to 1") from error

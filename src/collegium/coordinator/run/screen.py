@@ -133,10 +133,12 @@ class Findings:
             lines.append(f"cap          an institution counts for at most {self.most_records:,} records{self._lower}")
         if self.colluders:
             first, *others = self.colluders
-            more = "; ".join(f"{one.colluding}: ε = {one.epsilon:.3g}, noise of {one.noise_of} left" for one in others)
+            more = "; ".join(
+                f"{one.colluding}: ε = {epsilon_text(one.epsilon)}, noise of {one.noise_of} left" for one in others
+            )
             lines += [
-                f"colluders    ε = {first.epsilon:.3g} holds with {first.colluding} parties that collude with the "
-                f"coordinator, with the noise of {first.noise_of} honest ones",
+                f"colluders    ε = {epsilon_text(first.epsilon)} of the labels alone, where no more than "
+                f"{first.colluding} of the parties collude with the coordinator (noise of {first.noise_of} left)",
                 f"             with more, at worst, {more}",
             ]
         return lines

@@ -75,7 +75,7 @@ class GraphPlan:
         unless = f" but for {self.liveness_failure:.0e}" if self.liveness_failure else ""
         return (
             f"among {self.parties} parties: shares with {shape}, any {self.threshold} open a secret, {self.quorum} "
-            f"must stay; it bears {self.dropped} drop-outs{unless}, and {self.colluding} colluding parties but for "
+            f"must stay; at most {self.dropped} may drop out{unless}, and {self.colluding} collude but for "
             f"2^-{self.security_bits}"
         )
 
