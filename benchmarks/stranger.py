@@ -65,10 +65,9 @@ def blocks_of(kind: str, rng: np.random.Generator) -> tuple[str, dict[str, Block
     classes: int | None = 2
     near, votes, added, counted = "replace", 1, COORDINATOR, "exact"
     name, parameters = "gnmax", {"sigma": sigma}
-    if kind == "moved votes":
-        parameters, classes, rounds = {"sigma": float(rng.uniform(8.0, 12.0))}, None, int(rng.integers(1, 12))
-    elif kind == "moved votes, wide noise":
-        parameters, classes, rounds = {"sigma": float(rng.uniform(50.0, 150.0))}, None, int(rng.integers(1, 60))
+    if kind.startswith("moved votes"):
+        scales = (50.0, 150.0) if kind.endswith("wide noise") else (8.0, 12.0)
+        parameters, classes, rounds = {"sigma": float(rng.uniform(*scales))}, None, int(rng.integers(1, 12))
     elif kind in ("laplace", "exponential"):
         name = {"laplace": "lnmax"}.get(kind, kind)
         parameters = {"gamma": 1.0 / float(rng.uniform(8.0, 40.0))}

@@ -5,8 +5,7 @@
 It needs numpy, scipy and cryptography; docs/decisions/ledger.md has the file's format. A round that releases a winner
 is a game (docs/research/exact-accountant.md, section 5), played backwards: V(r) = (1 − r)₊ after the last round, and
 each round adds the largest Σⱼ dⱼ·G(r/rⱼ), dⱼ the kinks of V's chords, G by what a position's hockey stick exceeds
-(1 − k)₊. Every integer position within reach is a row of a table. The largest G of a block of rows stands for its rows
-where that costs little more than the best row does, so that the bound rounds up.
+(1 − k)₊. A table has G at positions so dense that what lies between them is below a reserve, and k and s on one grid.
 """
 
 import hashlib
@@ -188,7 +187,7 @@ def excess(pair, k):
     for a, b, most, least, d0, d1 in zip(*(one.T[:, :, None] for one in pair), strict=True):
         parts[0] += np.maximum(below * b - a, 0.0) + (least <= below) * (d0 + (1.0 - below) * d1)
         parts[1] += np.maximum(a - above * b, 0.0) + (most >= above) * (d0 + (above - 1.0) * d1)
-    return np.hstack(parts) * np.float32(1 + 2e-5)
+    return np.hstack(parts) * np.float32(1 + 1e-4)  # more than single precision errs by
 
 
 def tables(law, rounds):
@@ -235,7 +234,7 @@ def three(f, noise, scale, rounds):
     differences; |Δₓⁱ Δᵧʲ| of a law is at most the same sum over |Δⁱ| and |Δʲ| of f and F, largest within w.
     """
     wide, half = len(f) // 2, math.ceil(7.0 * scale)
-    w = max(1, int(scale / (DENSE if rounds >= 20 else 2 * DENSE))) if noise == "gaussian" else 1
+    w = max(1, int(scale / (DENSE if rounds >= 4 else 1.5 * DENSE))) if noise == "gaussian" else 1
     u = np.arange(1, 2 * wide)[:, None]
     tail = np.pad(f, 2 * wide)
     exact = [np.cumsum(tail), tail]
@@ -278,6 +277,8 @@ def played(pairs, law, rounds, delta, step):
     table = np.concatenate(rows)
     few = table.max(1) * rounds < 0.1 * delta  # one curve above all of these stands for them
     table = np.vstack([table[~few], table[few].max(0, initial=0.0)])
+    table = table[np.argsort(-table.sum(1))]
+    blocks = [(some, some.max(0)) for some in np.array_split(table, len(table) // 256 + 1)]
     lost = 0.0 if bounded else float(gaussian(np.array(-widest), mu)) + 2e-11
     half = math.ceil(min(7.5 * spread * math.sqrt(rounds) + rounds * spread**2 / 2, rounds * widest) / step) + 1
     value = np.maximum(0.0, -np.expm1(-np.arange(-half, half + 1) * step))
@@ -287,8 +288,11 @@ def played(pairs, law, rounds, delta, step):
         live = np.flatnonzero(seen.sum(1) > 1e-15)
         part = slice(live[0], live[-1] + 1)
         looked = np.where(seen[part] > 1e-30, seen[part], 0.0).astype(np.float32).T
-        gains = [(table[i : i + 8192] @ looked).max(0) for i in range(0, len(table), 8192)]
-        value[part] += np.max(gains, axis=0)
+        best = np.zeros(looked.shape[1], np.float32)
+        for some, above in blocks:  # only where one curve above all of a block passes what is found already
+            more = above @ looked > best
+            best[more] = np.maximum(best[more], (some @ looked[:, more]).max(0))
+        value[part] += best
         value = np.minimum(1.0, (value + lost * sticks.sum() + 1e-15) * (1 + 1e-9))
     return value
 
