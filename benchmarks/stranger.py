@@ -34,6 +34,7 @@ PROGRAM = Path(__file__).resolve().parents[1] / "examples" / "stranger" / "verif
 KINDS = (
     "two classes",
     "moved votes",
+    "moved votes, wide noise",
     "laplace",
     "exponential",
     "threshold and answer",
@@ -45,7 +46,7 @@ KINDS = (
     "published bounds",
     "labels beside counts",
 )
-SLOW = ("moved votes",)
+SLOW = ("moved votes", "moved votes, wide noise")
 """Three outcomes: our own accountant takes minutes for each."""
 
 
@@ -64,8 +65,9 @@ def blocks_of(kind: str, rng: np.random.Generator) -> tuple[str, dict[str, Block
     classes: int | None = 2
     near, votes, added, counted = "replace", 1, COORDINATOR, "exact"
     name, parameters = "gnmax", {"sigma": sigma}
-    if kind == "moved votes":
-        parameters, classes, rounds = {"sigma": float(rng.uniform(8.0, 12.0))}, None, int(rng.integers(1, 12))
+    if kind.startswith("moved votes"):
+        scales = (50.0, 150.0) if kind.endswith("wide noise") else (8.0, 12.0)
+        parameters, classes, rounds = {"sigma": float(rng.uniform(*scales))}, None, int(rng.integers(1, 12))
     elif kind in ("laplace", "exponential"):
         name = {"laplace": "lnmax"}.get(kind, kind)
         parameters = {"gamma": 1.0 / float(rng.uniform(8.0, 40.0))}

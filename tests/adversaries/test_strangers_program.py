@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import shutil
 import sqlite3
 import subprocess
@@ -13,10 +14,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from adversaries.test_parties_that_forget import VOTED, Clinics
 from adversaries.test_statements import signed_clinics
 from benchmarks.stranger import PROGRAM, measure, stranger
+from scipy.stats import binom
 
 from collegium.privacy.ledger.chain import Head, sign
 from collegium.privacy.ledger.ledger import Ledger
@@ -80,19 +83,55 @@ def test_its_games_are_never_below_what_the_same_positions_force(
         "classes": classes,
         "sampling_rate": rate.hex(),
     }
-    for pairs in program.tables(law):
-        value, step = program.played(pairs, law, rounds, 1e-5)
-        fewer, had = program.played(pairs, law, rounds // 4, 1e-5)
-        forced = max(_forced(p.reshape(-1, p.shape[-1]), q.reshape(-1, q.shape[-1]), rounds) for p, q in pairs)
-        assert program.at(value, step, 1e-5) >= forced > 0.0
-        assert program.at(fewer, had, 1e-5) < forced
+    for pairs in program.tables(law, rounds):
+        _, step = program.stride(pairs, rounds)
+        value = program.played(pairs, law, rounds, 1e-5, step)
+        fewer = program.played(pairs, law, rounds // 4, 1e-5, step)
+        forced = max(_forced(p, q, rounds) for p, q, *_ in pairs)
+        assert program.read(value, step, 1e-5) >= forced > 0.0
+        assert program.read(fewer, step, 1e-5) < forced
+
+
+@pytest.mark.parametrize("rounds", [1, 40])
+def test_what_lies_between_tabulated_positions_is_below_the_reserve(rounds: int) -> None:
+    """Positions drawn between those of a table of σ = 60; without the reserve some pass their corners."""
+    program, scale, rng = stranger(), 60.0, np.random.default_rng(SEED)
+    n = np.arange(-574, 575)
+    noise = np.exp(-((n / scale) ** 2) / 2)
+    noise /= noise.sum()
+    k = np.exp(np.linspace(-6.0, 6.0, 97) * math.sqrt(2.0) / scale)
+    half, passed, drawn = math.ceil(7.0 * scale), 0, 300
+    for tie, table in enumerate(program.three(noise, "gaussian", scale, rounds)):
+        wide = int(math.sqrt(len(table[0])))
+        w = round(2 * half / (wide - 1))
+        assert wide * wide == len(table[0]) and w > 1
+        for x, y in rng.integers(-3 * 60, 3 * 60, size=(drawn, 2)):
+            i, j = (int(x) + half) // w, (int(y) + half) // w
+            corners = [(i + a) * wide + j + b for a in (0, 1) for b in (0, 1)]
+            p, q = _winner(noise, int(x), int(y), tie), _winner(noise, int(x) - 1, int(y) + 1, tie)
+            true = np.maximum(p - k[:, None] * q, 0.0).sum(1) - np.maximum(1.0 - k, 0.0)
+            above = program.excess([one[corners] for one in table], k).max(0)
+            bare = program.excess([*(one[corners] for one in table[:2]), *[np.zeros((4, 3))] * 4], k).max(0)
+            assert (true <= above + 1e-12).all()
+            passed += bool((true > bare + 1e-9).any())
+    assert passed >= 1
+
+
+def _winner(noise: Any, x: int, y: int, tie: int) -> Any:
+    """Probabilities that a, b or the rest wins, by adding up a's noise; the rest wins its ties, a those of tie = 1."""
+    wide, below = len(noise) // 2, np.append(0.0, np.cumsum(noise))
+    n = np.arange(-wide, wide + 1)
+
+    def at_most(value: Any) -> Any:
+        return below[np.clip(value + wide + 1, 0, len(noise))]
+
+    a = float((noise * at_most(n + x - y - 1 + tie))[n + x > 0].sum())
+    rest = float(at_most(np.array(-x)) * at_most(np.array(-y)))
+    return np.array([a, 1.0 - a - rest, rest])
 
 
 def _forced(p: Any, q: Any, rounds: int) -> float:
     """ε at 1e-5 of so many rounds at the position of the largest chi-square divergence, two outcomes merged."""
-    import numpy as np
-    from scipy.stats import binom
-
     best = int(((p - q) ** 2 / np.maximum(p + q, 1e-300)).sum(1).argmax())
     hits = np.arange(-1, rounds)
     found = 0.0
