@@ -213,8 +213,10 @@ class AnswerBook:
         if cost.per_party and self._policy.epsilon is not None and self._rho_as_one():
             raise CostRefused("policy: the party's own epsilon is kept for its votes as one among neighbours")
         paying = (self._records, self._party) if cost.per_party else (self._records,)
-        if any(ledger.affordable(asked.purpose, queries, asked.laws) < queries for ledger in paying):
-            raise CostRefused("policy: the answer would cost more than record_epsilon or epsilon leaves")
+        wanted = queries + asked.question.to_come if queries else 0  # the first of several is not paid for in vain
+        if any(ledger.affordable(asked.purpose, wanted, asked.laws) < wanted for ledger in paying):
+            which = "the answer" if wanted <= 1 else f"so many answers ({wanted})"
+            raise CostRefused(f"policy: {which} would cost more than record_epsilon or epsilon leaves")
         for ledger in paying if queries and not check_only else ():
             try:
                 ledger.charge(asked.purpose, queries, asked.laws, step=asked.step)

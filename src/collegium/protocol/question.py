@@ -190,6 +190,11 @@ class Question(ABC):
         """The largest entry of one party's answer; public. Larger ones are cut off there."""
 
     @property
+    def to_come(self) -> int:
+        """How many more of its kind the terms name after this one; a party bears the price of all, or refuses."""
+        return 0
+
+    @property
     def low(self) -> int:
         """The smallest entry of one party's answer; public. Smaller ones are cut off there."""
         return 0

@@ -151,3 +151,21 @@ def test_weights_that_were_edited_are_another_question_and_damaged_ones_are_noti
     assert record.labels is not None
     spent = charges(tmp_path)
     assert spent == ROUNDS + 2 or "do not fit the budget" in (record.labels.stopped or "")
+
+
+def test_parties_whose_policy_bears_some_rounds_alone_refuse_the_first(public: PublicData, tmp_path: Path) -> None:
+    """They answered it: a student of one noisy round of several was published, and the budget gone."""
+
+    def run_with(epsilon: float) -> tuple[LocalParties, run.CoordinatorRun]:
+        own = {name: records(seed, 80) for seed, name in enumerate(("a", "b", "c", "d", "e"))}
+        policy = POLICY.model_copy(update={"record_epsilon": epsilon})
+        columns = {name: (one.x, one.labels()) for name, one in own.items()}
+        parties = LocalParties(columns, TASK, policy=policy)
+        return parties, driven(parties, public, tmp_path / str(epsilon))
+
+    few, refused = run_with(1.2)
+    with pytest.raises(QuorumNotReached, match="refused-cost"):
+        refused.label()
+    assert [party._own.book().record_spent() for party in few._parties.values()] == [0.0] * 5
+    _, borne = run_with(4.0)
+    assert borne.label().labels is not None

@@ -52,6 +52,10 @@ class SumClasses(RecordsQuestion):
         return int(classes)
 
     @property
+    def to_come(self) -> int:
+        return int(self.terms.parameters.get("rounds", 1.0)) - self.number
+
+    @property
     def of_one(self) -> int:
         return math.isqrt(bound_squared(self.classes))
 
