@@ -211,7 +211,7 @@ class Findings:
         if self.policy:
             lines.append(
                 "policy       send these lines to the institutions, and begin when they have them: a policy.toml that "
-                "lacks them refuses, and a study whose later sums are refused has labels from the first ones for good"
+                "does not bear all sums of the study refuses the first"
             )
             lines += [f"    {line}" for line in self.policy]
         return [*lines, *(f"warning      {warning}" for warning in self.warnings)]
