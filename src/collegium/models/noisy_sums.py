@@ -242,7 +242,7 @@ class NoisySums:
         passes = _PASSES if matched else int((of_records and not self._residual) or classes > 2)
         weights = known.weights(known.coefficients)
         if passes and not self.drawn:
-            weights = self._fitted_to_pool(known, said, passes, matched=matched)
+            weights = _fitted_to_pool(known, said, self._link, passes, matched=matched)
         if classes == 2 and of_records and not self.drawn:
             lead = np.diff(found.scores(weights))[:, 0]
             moved = threshold(lead, float(said.prior[1]), known.variance / classes)
@@ -349,27 +349,28 @@ class NoisySums:
         prior = np.maximum(frequent + 1.0 / classes, 0.1 / classes)
         return _Classes(differing, np.asarray(prior / prior.sum()))
 
-    def _fitted_to_pool(self, known: _Filtered, said: _Classes, passes: int, *, matched: bool) -> Floats:
-        """Weights that fit the rounds and the shares that the pool's inputs have by them, after so many passes."""
-        spectrum, link, classes = known.spectrum, self._link, len(known.constant)
-        count, of_axes = known.count, known.coefficients
-        # How well the scores of records agree with their classes, less what the noise itself adds to that.
-        by_noise = known.noise**2 * (classes - 1) * float(known.filtered.sum())
-        agreement = (float((of_axes * said.differing).sum()) - by_noise) / count
-        weight = min(len(spectrum.vectors) / count, _POOL_WEIGHT)
-        for _ in range(passes):
-            scores = spectrum.scores(known.weights(of_axes)) - known.constant
-            shares = shares_in_classes(scores, said.prior, agreement)
-            shares = of_frequencies(shares, said.prior) if matched else shares
-            for _ in range(link.steps):
-                pull, own = shares - shares.mean(axis=0), np.zeros_like(of_axes)
-                if self._residual:
-                    named = _softmax(spectrum.scores(known.weights(of_axes)))
-                    pull, own = pull - (named - named.mean(axis=0)), link.curvature * known.eigenvalues * of_axes
-                learned = weight * (count * spectrum.along_axes(spectrum.sum_of(pull)[:-1]) + own)
-                curved = (known.trusted + weight) * link.curvature * known.eigenvalues + link.ridge
-                of_axes = (known.trusted * known.differing + learned) / curved
-        return known.weights(of_axes)
+
+def _fitted_to_pool(known: _Filtered, said: _Classes, link: _Link, passes: int, *, matched: bool) -> Floats:
+    """Weights that fit the rounds and the shares that the pool's inputs have by them, after so many passes."""
+    spectrum, classes = known.spectrum, len(known.constant)
+    count, of_axes = known.count, known.coefficients
+    # How well the scores of records agree with their classes, less what the noise itself adds to that.
+    by_noise = known.noise**2 * (classes - 1) * float(known.filtered.sum())
+    agreement = (float((of_axes * said.differing).sum()) - by_noise) / count
+    weight = min(len(spectrum.vectors) / count, _POOL_WEIGHT)
+    for _ in range(passes):
+        scores = spectrum.scores(known.weights(of_axes)) - known.constant
+        shares = shares_in_classes(scores, said.prior, agreement)
+        shares = of_frequencies(shares, said.prior) if matched else shares
+        for _ in range(link.steps):
+            pull, own = shares - shares.mean(axis=0), np.zeros_like(of_axes)
+            if link is _LOGISTIC:
+                named = _softmax(spectrum.scores(known.weights(of_axes)))
+                pull, own = pull - (named - named.mean(axis=0)), link.curvature * known.eigenvalues * of_axes
+            learned = weight * (count * spectrum.along_axes(spectrum.sum_of(pull)[:-1]) + own)
+            curved = (known.trusted + weight) * link.curvature * known.eigenvalues + link.ridge
+            of_axes = (known.trusted * known.differing + learned) / curved
+    return known.weights(of_axes)
 
 
 @dataclass(frozen=True, eq=False)

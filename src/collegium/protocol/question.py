@@ -138,6 +138,7 @@ TURNED = Unit(1, Adjacency.REPLACE)
 """A record that turns one vote, or the one vector of its party, into another."""
 
 
+# More than 15 methods: what a kind may say of its questions, most of it in a line.
 @dataclass(frozen=True)
 class Question(ABC):
     """What all parties are asked at once; derive a frozen dataclass and `register` it.
