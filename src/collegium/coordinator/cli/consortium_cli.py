@@ -2,11 +2,11 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from collegium.coordinator.cli.options import ConfigFile, PublicRoot, StudyName, WaitSeconds
 from collegium.coordinator.settings.consortium import public_root, read_consortium
 from collegium.errors import QuorumNotReached
 from collegium.logs import LogFormat, configure_logging
@@ -21,20 +21,13 @@ def _group() -> None:
 
 @app.command(epilog="Example: collegium consortium rehearse consortium.toml")
 def rehearse(
-    config_file: Annotated[Path, typer.Argument(help="The consortium's TOML file.", show_default=False)],
-    study: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A study of the consortium; see collegium study --help.")
-    ] = None,
-    wait_s: Annotated[
-        float,
-        typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for others once a quorum is here."),
-    ] = 30.0,
+    config_file: ConfigFile,
+    study: StudyName = None,
+    wait_s: WaitSeconds = 30.0,
     patience_s: Annotated[
         float, typer.Option("--give-up", min=0, metavar="SECONDS", help="How long a quorum may take to connect.")
     ] = 600.0,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the public data files; by default the TOML file's.")
-    ] = None,
+    data_root: PublicRoot = None,
     log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

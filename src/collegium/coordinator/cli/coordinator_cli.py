@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from collegium.clock import utc_now
+from collegium.coordinator.cli.options import ConfigFile, PublicRoot, StudyName, WaitSeconds
 from collegium.coordinator.run.run_folder import run_json
 from collegium.coordinator.run.run_record import RunRecord, reached
 from collegium.coordinator.settings.consortium import ConsortiumFolder, read_consortium
@@ -21,17 +22,10 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands
 
 @app.command(epilog="Example: collegium coordinator serve consortium.toml")
 def serve(
-    config_file: Annotated[Path, typer.Argument(help="The consortium's TOML file.", show_default=False)],
-    study: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A study of the consortium; see collegium study --help.")
-    ] = None,
-    wait_s: Annotated[
-        float,
-        typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for others once a quorum is here."),
-    ] = 30.0,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the public data files; by default the TOML file's.")
-    ] = None,
+    config_file: ConfigFile,
+    study: StudyName = None,
+    wait_s: WaitSeconds = 30.0,
+    data_root: PublicRoot = None,
     status_at: Annotated[
         str | None,
         typer.Option(
@@ -76,9 +70,7 @@ def say(record: RunRecord, folder: ConsortiumFolder, as_json: bool) -> None:
 @app.command(epilog="Example: collegium coordinator status consortium --json")
 def status(
     folder: Annotated[Path, typer.Argument(help="The consortium's folder, or its TOML file.", show_default=False)],
-    study: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A study of the consortium; see collegium study --help.")
-    ] = None,
+    study: StudyName = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print who takes part, the rounds, the labels, the privacy spent and left, and the last failures."""

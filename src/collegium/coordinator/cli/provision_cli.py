@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collegium.clock import utc_now
+from collegium.coordinator.cli.options import ConfigFile, PublicRoot, StudyName
 from collegium.coordinator.membership.enrolment_service import keep_identity, needs_certificate
 from collegium.coordinator.membership.members import Members
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, public_root, read_consortium
@@ -35,7 +36,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command(epilog="Example: collegium provision consortium.toml")
 def provision(
-    config_file: Annotated[Path, typer.Argument(help="The consortium's TOML file.", show_default=False)],
+    config_file: ConfigFile,
     add: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Let one more party enrol.")] = None,
     renew_code: Annotated[
         list[str] | None,
@@ -51,13 +52,9 @@ def provision(
             "--authority", metavar="FILE", help="The certificate of an authority that is kept apart; at the first time."
         ),
     ] = None,
-    study: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A study of the consortium; see collegium study --help.")
-    ] = None,
+    study: StudyName = None,
     check: Annotated[bool, typer.Option("--check", help="Only check the file; make nothing.")] = False,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the public data files; by default the TOML file's.")
-    ] = None,
+    data_root: PublicRoot = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make the authority, the coordinator's keys and join codes; print the command that each party types.

@@ -1,11 +1,11 @@
 """`collegium study new | list`: several studies of one consortium, under one account of its parties' records."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from collegium.coordinator.cli.options import ConfigFile, PublicRoot
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.data.values import check_party_name
@@ -16,9 +16,6 @@ from collegium.whole_files import is_held, make_folder, write_new, write_whole
 from collegium_accounting.terminal import epsilon_text
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
-
-
-ConfigFile = Annotated[Path, typer.Argument(help="The consortium's TOML file.", show_default=False)]
 
 
 @app.command(epilog="Example: collegium study new consortium.toml readmission")
@@ -54,9 +51,7 @@ def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The s
 def begin(
     config_file: ConfigFile,
     name: Annotated[str, typer.Argument(help="The study's name.")],
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the public data files; by default the TOML file's.")
-    ] = None,
+    data_root: PublicRoot = None,
 ) -> None:
     """Say what a study asks and costs, and have a coordinator that stays up (`coordinator serve --stay`) begin it."""
     from collegium.coordinator.cli.provision_cli import checked
