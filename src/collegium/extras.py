@@ -5,9 +5,7 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 from collegium_accounting import extras
-from collegium_accounting.extras import installed
-
-__all__ = ["EXTRA_OF", "INSTALLED_BY", "installed", "load_plugin", "optional_import"]
+from collegium_accounting.extras import installed as installed
 
 EXTRA_OF = {
     "PIL": "torch",

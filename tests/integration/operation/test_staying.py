@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +35,7 @@ def test_studies_follow_each_other_and_one_that_fails_ends_nothing(
     def say(record: RunRecord, place: ConsortiumFolder) -> None:
         said.append((place.study, record))
 
-    serving = Serving(scene.path, scene.folder, 0.0, stays=True, ended=over.is_set, sleep=lambda _: time.sleep(0.02))
+    serving = Serving(scene.path, scene.folder, 0.0, stays=True, ended=over.is_set, sleep=lambda _: over.wait(0.02))
     first = Study.checked(scene.path, None, scene.folder)
     thread = threading.Thread(target=serving.serve, args=(first, say), daemon=True)
     thread.start()
