@@ -137,13 +137,13 @@ def fit_student(  # noqa: PLR0913 -- what a student may learn from, by name
 
     Raises ConfigurationError for an unknown method or option and for a network that has no form in whole numbers,
     MissingExtra for a method whose package is not installed, DataError when the labels cannot teach anything (none at
-    all, one class only, a class the task does not have), TrainingDiverged when the training came to nothing. ``cache``
-    and ``sums`` are what `LearningProblem` says.
+    all, one class only, a class the task does not have; class sums teach even where their labels are of one class),
+    TrainingDiverged when the training came to nothing. ``cache`` and ``sums`` are what `LearningProblem` says.
     """
     chosen = chosen_method(method, options or {}, task)
     positions = np.asarray(indices, dtype=np.int64)
     classes = np.asarray(labels, dtype=np.int64)
-    if sums is None or not sums.drawn:
+    if sums is None:
         _check_labels(positions, classes, len(pool), task)
     set_threads(threads)
     target = resolve_device(device)
