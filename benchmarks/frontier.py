@@ -65,7 +65,6 @@ from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap
 from collegium.models.noisy_sums import NoisySums, Round
 from collegium.models.pool_spectrum import PoolSpectrum
-from collegium.models.students import Student
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.mechanisms import Unit
@@ -294,19 +293,21 @@ class Methods:
         return self.rounds(epsilon, rounds_for(ClassSums, self.classes, epsilon, DELTA))
 
     def with_networks(self, epsilon: float) -> Floats:
-        """Scores of the test records by the classifier of two sums, the second under features of networks too."""
-        split, sigma, inputs = self.split, self._sigma(epsilon, 2), self.split.task.inputs
+        """Scores of the test records by the student of two sums, the second under networks' features if these help."""
+        split, sigma, seed = self.split, self._sigma(epsilon, 2), [self.seed, 1]
         own = self.under(sigma)
-        sums, kernel = NoisySums(own.spec, (self._released(own.sums, sigma, [self.seed, 0]),)), own.kernel
-        network = self._networks_of(sums)
-        if network:
-            settings = SumsConfig(landmarks=len(own.spec.landmarks))
-            spec = kernel_spec(settings, split.pool, inputs, self.classes, sigma, 0, network)
-            kernel = KernelMap.of_pool(spec, split.pool, inputs)
-        exact = own.records.sums(kernel) if network else own.sums
-        second = self._released(exact, sigma, [self.seed, 1])
-        sums = sums.with_round(second, kernel=spec if network else own.spec)
-        return self._student_of(sums).probabilities(split.test.x)
+        sums = NoisySums(own.spec, (self._released(own.sums, sigma, [self.seed, 0]),))
+        found = sums.of_pool(split.pool, split.task)
+        network = fit_beside(self._problem(), found.probabilities, Kernel().steps) if found.clear else None
+        if network is None or found.worse(network.probabilities(split.pool)):
+            weights = sums.next_weights(found.spectrum, self.classes) if found.clear else None
+            sums = sums.with_round(self._released(own.records.sums(own.kernel, weights), sigma, seed, weights))
+        else:
+            settings, inputs = SumsConfig(landmarks=len(own.spec.landmarks)), split.task.inputs
+            spec = kernel_spec(settings, split.pool, inputs, self.classes, sigma, 0, network.to_bytes())
+            exact = own.records.sums(KernelMap.of_pool(spec, split.pool, inputs))
+            sums = NoisySums(spec, (self._released(exact, sigma, seed),))
+        return Kernel().fit(replace(self._problem(), sums=sums)).probabilities(split.test.x)
 
     def rounds(self, epsilon: float, rounds: int) -> Floats:
         """Scores of the test records by the classifier of so many rounds."""
@@ -318,14 +319,6 @@ class Methods:
             sums = sums.with_round(self._released(exact, sigma, [self.seed, number], weights))
             weights = sums.next_weights(own.spectrum, self.classes)
         return own.test_vectors @ sums.classifier(split.pool, split.task, spectrum=own.spectrum).coefficients
-
-    def _networks_of(self, sums: NoisySums) -> bytes:
-        """Networks that learned what sums say of the pool; empty where that is mostly noise."""
-        found = sums.of_pool(self.split.pool, self.split.task)
-        return fit_beside(self._problem(), found.probabilities, Kernel().steps).to_bytes() if found.clear else b""
-
-    def _student_of(self, sums: NoisySums) -> Student:
-        return Kernel().fit(replace(self._problem(), sums=sums))
 
     def _problem(self) -> LearningProblem:
         pool, nothing = self.split.pool, np.empty(0, dtype=np.int64)

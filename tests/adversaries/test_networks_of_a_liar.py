@@ -138,7 +138,6 @@ def test_weights_that_are_no_whole_numbers_are_refused_whatever_the_records_are(
         asked = {"terms": sums.terms, "ledger_id": "l", "per_party": False}
         return [
             SumClasses(**asked, kernel=kernel, pool_sha256=pool.sha256),
-            SumClasses(**asked, kernel=replace(sums.kernel, beside=kernel), pool_sha256=pool.sha256),
             Evaluate(evaluate.terms, "l", False, (bad, bad), 2),
         ]
 
@@ -148,16 +147,10 @@ def test_weights_that_are_no_whole_numbers_are_refused_whatever_the_records_are(
 
 
 def moved_in_sums(network: bytes) -> float:
-    """The most that leaving out the first record moves class sums under the network's features, in parts of Δ.
+    """The most that leaving out the first record moves class sums under the network's features, in parts of Δ."""
+    spec = KernelSpec(Features("network", network=network), tuple(range(20)), 3 * 10**7)
+    kernel = KernelMap.of_pool(spec, X, TASK.inputs)
 
-    As the only features, and as those of a second part.
-    """
-    alone = KernelSpec(Features("network", network=network), tuple(range(20)), 3 * 10**7)
-    specs = alone, KernelSpec(Features("raw"), tuple(range(20)), 10**6, beside=alone)
-    return max(map(moved_under, (KernelMap.of_pool(spec, X, TASK.inputs) for spec in specs)))
-
-
-def moved_under(kernel: KernelMap) -> float:
     def moved(count: int) -> float:
         least, most = (RECORDS.take(np.arange(first, count)) for first in (1, 0))
         difference = RecordsOfClasses(most, TASK).sums(kernel) - RecordsOfClasses(least, TASK).sums(kernel)

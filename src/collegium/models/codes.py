@@ -34,8 +34,8 @@ LARGEST = 2**30
 class Weights:
     """Public weights of scores φ(x)ᵀW, in whole numbers.
 
-    φ(x) is whole numbers of a Euclidean length of at most 2^16, and has at most 8,193 of them. So every partial sum of
-    products is a whole number of at most 2^16 · 2^30 · √8193 < 2^53, which double precision holds exactly, in any order
+    φ(x) is whole numbers of a Euclidean length of at most 2^16, and has at most 4,097 of them. So every partial sum of
+    products is a whole number of at most 2^16 · 2^30 · √4097 < 2^53, which double precision holds exactly, in any order
     of addition.
 
     Parameters

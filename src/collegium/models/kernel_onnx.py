@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from collegium.data.task import ImageInputs, Inputs
 from collegium.models import features as plain
 from collegium.models.features import PROJECTION_ONE, Features
-from collegium.models.kernels import CONSTANT, FINER, KERNEL_ONE, STEPS, TABLE, KernelMap
+from collegium.models.kernels import CONSTANT, FINER, KERNEL_ONE, REST, STEPS, TABLE, KernelMap
 from collegium_accounting.mechanisms.class_sums import ONE
 
 _FLOAT, _INT64, _DOUBLE = 1, 7, 11
@@ -27,26 +27,16 @@ def scores_of(graph: Any, x: str, kernel: KernelMap, coefficients: NDArray[np.fl
     coefficients : ``[dimensions, classes]``, for φ of length 1.
     """
     steps = _Steps(graph)
-    scores: Any = coefficients[-1] * (CONSTANT / ONE)
-    first = 0
-    for part, squared in zip(kernel.parts, kernel.squared_lengths, strict=True):
-        own = coefficients[first : (first := first + len(part.landmarks))]
-        vectors = _vectors(steps, x, part, squared)
-        scores = steps.do("Add", steps.product(vectors, own / ONE), scores)
-    return str(scores)
-
-
-def _vectors(steps: "_Steps", x: str, part: KernelMap, squared_length: int) -> str:
-    """Add the entries of φ that one part of the map gives."""
-    own, other = steps.features(part.features, part.inputs, x), part.landmarks.astype(np.float64)
+    own, other = steps.features(kernel.features, kernel.inputs, x), kernel.landmarks.astype(np.float64)
     squares = steps.sum(steps.do("Mul", own, own), 1)
     apart = steps.do("Sub", steps.do("Add", squares, (other**2).sum(axis=1)), steps.product(own, 2.0 * other.T))
-    values = steps.powers(steps.do("Mul", apart, STEPS / (2.0 * part.bandwidth_squared)))
-    centred = steps.product(steps.do("Sub", values, part.centre), part.whitening * FINER)
+    values = steps.powers(steps.do("Mul", apart, STEPS / (2.0 * kernel.bandwidth_squared)))
+    centred = steps.product(steps.do("Sub", values, kernel.centre), kernel.whitening * FINER)
     centred = steps.cut_off(centred)
     squared = steps.do("Max", steps.sum(steps.do("Mul", centred, centred), 1), 1.0)
-    scale = steps.do("Mul", steps.do("Sqrt", steps.do("Div", float(squared_length), squared)), 1.0 - 1e-9)
-    return steps.cut_off(steps.do("Mul", centred, scale))
+    scale = steps.do("Mul", steps.do("Sqrt", steps.do("Div", float(REST), squared)), 1.0 - 1e-9)
+    vectors = steps.cut_off(steps.do("Mul", centred, scale))
+    return steps.do("Add", steps.product(vectors, coefficients[:-1] / ONE), coefficients[-1] * (CONSTANT / ONE))
 
 
 def raised_scores(graph: Any, scores: str, classes: int, smallest: float) -> str:

@@ -1,6 +1,5 @@
 """The classifier that noisy class sums were fitted to, which scores any input; its file is safetensors."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from collegium.data.task import Inputs, Task
+from collegium.data.task import Task
 from collegium.errors import CollegiumError, StorageError
 from collegium.limits import MAX_LANDMARKS
 from collegium.models.arrays import load_arrays, save_arrays
@@ -50,7 +49,7 @@ class KernelStudent:
     drawn: bool = False
 
     def __repr__(self) -> str:
-        return f"KernelStudent of {self.kernel.dimensions - 1} landmarks"
+        return f"KernelStudent of {len(self.kernel.landmarks)} landmarks"
 
     def scores(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """φ(x)ᵀ·coefficients, ``[n, classes]``: estimates of Pr[class | input] − 1/C, or of its logarithm.
@@ -81,12 +80,7 @@ class KernelStudent:
             raised = np.maximum(scores * weights.unit + share, _SMALLEST * share)
         total = np.cumsum(raised, axis=1)[:, -1:]  # one after the other: the same in whatever block a row stands
         own = np.asarray(raised / total)
-        return own if self.network is None else self.mean_with(own, self.network.probabilities(x))
-
-    @staticmethod
-    def mean_with(own: NDArray[np.float64], of_network: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The mean of probabilities, in which a network's count twice."""
-        return (1 - _NETWORK) * own + _NETWORK * of_network
+        return own if self.network is None else (1 - _NETWORK) * own + _NETWORK * self.network.probabilities(x)
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """The class of the highest probability, ``[n]``."""
@@ -109,44 +103,49 @@ class KernelStudent:
 
     def save(self, path: Path) -> None:
         """Write the arrays as safetensors, with the task; StorageError if that fails."""
-        arrays: dict[str, NDArray[Any]] = {"coefficients": self.coefficients}
-        parts = []
-        for number, part in enumerate(self.kernel.parts):
-            network = None if part.features.network is None else np.frombuffer(part.features.network, dtype=np.uint8)
-            own = {"landmarks": part.landmarks, "projection": part.features.projection}
-            own |= {"scaling": part.features.scaling, "network": network}
-            arrays |= {f"{name}.{number}": array for name, array in own.items() if array is not None}
-            about = {"features": part.features.name, "bandwidth_squared": part.bandwidth_squared, "ridge": part.ridge}
-            parts.append(about)
+        kernel = self.kernel
+        arrays: dict[str, NDArray[Any]] = {"landmarks": kernel.landmarks, "coefficients": self.coefficients}
+        for name in ("projection", "scaling"):
+            if (array := getattr(kernel.features, name)) is not None:
+                arrays[name] = array
+        if kernel.features.network is not None:
+            arrays["network"] = np.frombuffer(kernel.features.network, dtype=np.uint8)
         if self.network is not None:
             arrays["beside"] = np.frombuffer(self.network.to_bytes(), dtype=np.uint8)
-        task = self.task.model_dump(mode="json")
-        save_arrays(path, KERNEL_FORMAT, arrays, task=task, parts=parts, logistic=self.logistic, drawn=self.drawn)
+        numbers = {"bandwidth_squared": kernel.bandwidth_squared, "ridge": kernel.ridge}
+        numbers |= {"logistic": self.logistic, "drawn": self.drawn}
+        task, features = self.task.model_dump(mode="json"), kernel.features.name
+        save_arrays(path, KERNEL_FORMAT, arrays, task=task, features=features, **numbers)
 
 
 def read_student(path: Path, *, device: str) -> KernelStudent:
     """What `KernelStudent.save` wrote; raises StorageError for another or a damaged file."""
     arrays, about = load_arrays(path, KERNEL_FORMAT)
     try:
-        task, logistic = Task.model_validate(about["task"]), about["logistic"]
+        task = Task.model_validate(about["task"])
+        network = arrays["network"].tobytes() if "network" in arrays else None
+        features = Features(about["features"], arrays.get("projection"), arrays.get("scaling"), network)
+        landmarks, coefficients = arrays["landmarks"], arrays["coefficients"]
+        bandwidth, ridge, logistic = int(about["bandwidth_squared"]), about["ridge"], about["logistic"]
         drawn = about["drawn"]
-        read = [_part(dict(part), str(number), arrays, task) for number, part in enumerate(about["parts"])]
-        coefficients = arrays["coefficients"]
     except (ValueError, KeyError, TypeError, ValidationError, CollegiumError) as error:
         raise StorageError(f"{path.name} cannot be read as a kernel student: {error}") from error
-    landmarks = sum(len(own[-1]) for own in read)
     fits = (
-        1 <= len(read) <= 2
+        landmarks.dtype == np.int16
         and coefficients.dtype == np.float64
-        and coefficients.shape == (landmarks + 1, len(task.classes))
+        and landmarks.ndim == coefficients.ndim == 2
+        and 1 <= len(landmarks) == len(coefficients) - 1 <= MAX_LANDMARKS
+        and landmarks.shape[1] == dimensions(features, task.inputs)
+        and coefficients.shape[1] == len(task.classes)
         and bool(np.isfinite(coefficients).all())
+        and 1 <= bandwidth < 2**40
+        and ridge in RIDGES
         and logistic in (True, False)
         and drawn in (True, False)
     )
     if not fits:
         raise StorageError(f"{path.name} holds a damaged kernel student")
-    first, *others = (KernelMap.of_landmarks(*own, device) for own in read)
-    kernel = replace(first, beside=others[0]) if others else first
+    kernel = KernelMap.of_landmarks(features, task.inputs, bandwidth, ridge, landmarks, device)
     student = KernelStudent(task, kernel, coefficients, logistic, drawn=drawn)
     if "beside" not in arrays:
         return student
@@ -156,24 +155,3 @@ def read_student(path: Path, *, device: str) -> KernelStudent:
     if beside.task != task:
         raise StorageError(f"{path.name} holds a kernel student and a network of another task")
     return replace(student, network=beside.on(device))
-
-
-def _part(
-    about: dict[str, Any], number: str, arrays: Mapping[str, NDArray[Any]], task: Task
-) -> tuple[Features, Inputs, int, float, NDArray[np.int16]]:
-    """What one part of a map is made of; ValueError where it is none."""
-    network = arrays[f"network.{number}"].tobytes() if f"network.{number}" in arrays else None
-    projection, scaling = (arrays.get(f"{name}.{number}") for name in ("projection", "scaling"))
-    features, landmarks = Features(about["features"], projection, scaling, network), arrays[f"landmarks.{number}"]
-    bandwidth, ridge = int(about["bandwidth_squared"]), about["ridge"]
-    fits = (
-        landmarks.dtype == np.int16
-        and landmarks.ndim == 2
-        and 1 <= len(landmarks) <= MAX_LANDMARKS
-        and landmarks.shape[1] == dimensions(features, task.inputs)
-        and 1 <= bandwidth < 2**40
-        and ridge in RIDGES
-    )
-    if not fits:
-        raise ValueError("a part of the kernel map is damaged")
-    return features, task.inputs, bandwidth, ridge, landmarks

@@ -9,9 +9,6 @@ from another, the last entry counts the records of each class, and a record far 
 one beside them. The ridge ρ lets directions fade in which the landmarks hardly differ: the larger it is, the fewer
 directions share the length.
 
-A second map may stand beside the first, under features that a network learned. φ then is ψ of the first with a third of
-the squared length, as earlier sums measured that, ψ of the second with two thirds, and the last entry.
-
 The protection of records rests on two properties alone:
 
 * Each record by itself. Features and squared distances are whole numbers. The kernel is read from a table of whole
@@ -30,7 +27,7 @@ Williams and Seeger, "Using the Nyström method to speed up kernel machines", NI
 import hashlib
 import json
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,9 +47,6 @@ CONSTANT = ONE // 10
 """The last entry of every vector."""
 REST = ONE**2 - CONSTANT**2
 """The squared length of the other entries."""
-
-OF_TWO = (REST // 3, 2 * (REST // 3))
-"""The squared lengths of the entries of two parts."""
 
 _WHITENING_ONE = 2**16
 RIDGES = (0.25, 1.0, 4.0, 16.0)
@@ -75,36 +69,27 @@ class KernelSpec:
     landmarks : positions in the pool, distinct.
     bandwidth_squared : h² of k(x, z) = exp(−|x − z|²/(2h²)), in the features' whole-number units squared.
     ridge : ρ, one of `RIDGES`.
-    beside : the second map, if there is one.
     """
 
     features: Features
     landmarks: tuple[int, ...]
     bandwidth_squared: int
     ridge: float = 1.0
-    beside: "KernelSpec | None" = None
 
     def __post_init__(self) -> None:
         check_landmarks(self.landmarks)
         require(1 <= self.bandwidth_squared < 2**40, "the bandwidth of a kernel is positive and below 2^20")
         require(self.ridge in RIDGES, f"the ridge of a kernel is one of {', '.join(map(str, RIDGES))}")
-        require(self.beside is None or self.beside.beside is None, "beside a kernel map there is one other at most")
-
-    @property
-    def parts(self) -> tuple["KernelSpec", ...]:
-        """This map and the second, if there is one."""
-        return (self,) if self.beside is None else (self, self.beside)
 
     @property
     def dimensions(self) -> int:
-        """Numbers in the vector of one input: one for each landmark of each part, and `CONSTANT`."""
-        return sum(len(part.landmarks) for part in self.parts) + 1
+        """Numbers in the vector of one input: one for each landmark, and `CONSTANT`."""
+        return len(self.landmarks) + 1
 
     def digest(self) -> str:
         """The same text for the same specification."""
-        beside = None if self.beside is None else self.beside.digest()
-        facts = [self.features.digest(), self.landmarks, self.bandwidth_squared, self.ridge, beside]
-        return hashlib.sha256(b"collegium-kernel-v3" + json.dumps(facts).encode()).hexdigest()
+        facts = [self.features.digest(), self.landmarks, self.bandwidth_squared, self.ridge]
+        return hashlib.sha256(b"collegium-kernel-v2" + json.dumps(facts).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +105,6 @@ class KernelMap:
     centre : μ in whole numbers of 1/2^18, ``[landmarks]``.
     whitening : L⁻¹ transposed, whole numbers in double precision, upper triangular, ``[landmarks, landmarks]``.
     device : where a network for features, and `totals`, compute.
-    beside : the second map, if there is one.
     """
 
     features: Features
@@ -131,7 +115,6 @@ class KernelMap:
     centre: NDArray[np.float64]
     whitening: NDArray[np.float64]
     device: str = "cpu"
-    beside: "KernelMap | None" = None
 
     @classmethod
     def of_pool(cls, spec: KernelSpec, pool: NDArray[Any], inputs: Inputs, device: str = "cpu") -> "KernelMap":
@@ -145,8 +128,7 @@ class KernelMap:
             If the features do not suit the task.
         """
         landmarks = features_of_landmarks(spec.features, spec.landmarks, pool, inputs, device)
-        own = cls.of_landmarks(spec.features, inputs, spec.bandwidth_squared, spec.ridge, landmarks, device)
-        return own if spec.beside is None else replace(own, beside=cls.of_pool(spec.beside, pool, inputs, device))
+        return cls.of_landmarks(spec.features, inputs, spec.bandwidth_squared, spec.ridge, landmarks, device)
 
     @classmethod
     def of_landmarks(
@@ -169,19 +151,9 @@ class KernelMap:
         return cls(features, inputs, bandwidth_squared, ridge, landmarks, centre, whitening, device)
 
     @property
-    def parts(self) -> tuple["KernelMap", ...]:
-        """This map and the second, if there is one."""
-        return (self,) if self.beside is None else (self, self.beside)
-
-    @property
-    def squared_lengths(self) -> tuple[int, ...]:
-        """Of the entries of each part."""
-        return (REST,) if self.beside is None else OF_TWO
-
-    @property
     def dimensions(self) -> int:
-        """Numbers in the vector of one input: one for each landmark of each part, and `CONSTANT`."""
-        return sum(len(part.landmarks) for part in self.parts) + 1
+        """Numbers in the vector of one input: one for each landmark, and `CONSTANT`."""
+        return len(self.landmarks) + 1
 
     def kernel(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """The kernel of inputs ``x`` and the landmarks, whole numbers of 1/2^18, shape ``[n, landmarks]``."""
@@ -204,12 +176,10 @@ class KernelMap:
         int64 array
             Row i depends on ``x[i]`` and on public data alone, whatever else is in ``x``.
         """
-        vectors, first = np.full((len(x), self.dimensions), CONSTANT), 0
-        for part, squared in zip(self.parts, self.squared_lengths, strict=True):
-            own = slice(first, first := first + len(part.landmarks))
-            for start in range(0, len(x), _AT_ONCE):
-                rows = slice(start, start + _AT_ONCE)
-                vectors[rows, own] = of_length(part._centred(x[rows]), squared)
+        vectors = np.full((len(x), self.dimensions), CONSTANT)
+        for start in range(0, len(x), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            vectors[part, :-1] = of_length(self._centred(x[part]), REST)
         return vectors
 
     def _centred(self, x: NDArray[Any]) -> NDArray[np.int64]:
@@ -257,17 +227,14 @@ class KernelMap:
         def there(array: NDArray[Any]) -> torch.Tensor:
             return torch.tensor(array, device=device).double()
 
-        made = []
-        for part, longest in zip(self.parts, self.squared_lengths, strict=True):
-            own, landmarks = there(extract(part.features, x, part.inputs, device)), there(part.landmarks)
-            squared = own.square().sum(1, keepdim=True) + landmarks.square().sum(1) - 2.0 * (own @ landmarks.T)
-            steps = (squared * (STEPS / (2.0 * part.bandwidth_squared))).clamp(max=len(TABLE) - 1).long()
-            centred = there(TABLE)[steps] - there(part.centre)
-            centred = (centred @ there(part.whitening) * FINER).trunc()
-            # As `of_length` does it.
-            scale = torch.sqrt(longest / centred.square().sum(1, keepdim=True).clamp(min=1.0)) * (1.0 - 1e-9)
-            made.append((centred * scale).trunc())
-        vectors = torch.cat([*made, torch.full_like(scale, CONSTANT)], dim=1)
+        own, landmarks = there(extract(self.features, x, self.inputs, device)), there(self.landmarks)
+        squared = own.square().sum(1, keepdim=True) + landmarks.square().sum(1) - 2.0 * (own @ landmarks.T)
+        steps = (squared * (STEPS / (2.0 * self.bandwidth_squared))).clamp(max=len(TABLE) - 1).long()
+        centred = there(TABLE)[steps] - there(self.centre)
+        vectors = (centred @ there(self.whitening) * FINER).trunc()
+        # As `of_length` does it.
+        scale = torch.sqrt(REST / vectors.square().sum(1, keepdim=True).clamp(min=1.0)) * (1.0 - 1e-9)
+        vectors = torch.cat([(vectors * scale).trunc(), torch.full_like(scale, CONSTANT)], dim=1)
         scores = None if codes.weights is None else (vectors @ there(codes.weights.whole)).cpu().numpy()
         of_block = there(codes.of_scores(scores, labels))
         vectors = (vectors / there(shares)[:, None]).trunc()

@@ -14,11 +14,6 @@ estimates are averaged, the s-th of them with weight s, and filtered. The averag
 noise σ (1.12σ with these weights). So where noise rules, T rounds are worth one. Where it does not, the fixed point
 satisfies the records' own logistic regression, whatever the covariance of the pool is.
 
-**A second part.** A later sum, without weights, may be asked for under a map with a second part, such as features that
-networks learned from the sums before. These have the entries of the first part alone, √3 times as long, and so with
-less noise. Every entry is the mean of the sums that have it. Axes are those of entries in proportion to one over their
-noise. So the sums themselves say what the second part is worth beside the first.
-
 **The pool.** What the noise hides, the pool's own structure shows in part. After the last round, the classifier gives
 every input of the pool a share in each class (`pool_shares.shares_in_classes`), where the classes are as frequent as
 the sums say that they are among the records. The next classifier is fitted to the sums, to the extent that noise
@@ -51,7 +46,7 @@ from numpy.typing import NDArray
 from collegium.data.task import Task
 from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
-from collegium.models.kernels import OF_TWO, REST, KernelMap, KernelSpec
+from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.pool_shares import of_frequencies, shares_in_classes, threshold
 from collegium.models.pool_spectrum import KAPPA, SHORT, PoolSpectrum
 from collegium.models.records_spectrum import of_records
@@ -69,10 +64,9 @@ _FEWEST_RECORDS = 10.0
 _CLEAR = 0.25
 _POOL_WEIGHT = 0.3
 _PASSES = 3
-_SHARE = math.sqrt(OF_TWO[0] / REST)
-"""The length of the first part of φ where there are two."""
-_SURELY = 0.01
+_SURELY = 0.005
 _FITS = 4
+_FINE = 0.005
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +114,12 @@ class _Filtered:
 
     Parameters
     ----------
-    spectrum : of the pool, where entries count by their noise.
+    spectrum : of the pool.
     differing, coefficients : ``[landmarks, classes]``, in the axes.
     eigenvalues, trusted, filtered : ``[landmarks, 1]``.
     constant : by how much each class is named beyond what its inputs say, ``[classes]``; ``variance`` of the noise on
         it over all classes together.
-    noise : on the first entry of the mean of the rounds, in contributions.
+    noise : on an entry of the mean of the rounds, in contributions.
     count : how many contributions a sum stands for.
     """
 
@@ -142,7 +136,7 @@ class _Filtered:
 
     def weights(self, coefficients: Floats) -> Floats:
         """``coefficients`` in the axes as weights of φ, ``[dimensions, classes]``."""
-        own = self.spectrum.of_axes(coefficients)
+        own = self.spectrum.axes @ coefficients
         return np.concatenate([own, ((self.constant - self.spectrum.mean @ own) / SHORT)[None]])
 
 
@@ -166,7 +160,7 @@ class NoisySums:
 
     Parameters
     ----------
-    kernel : the map under which records contributed; in earlier rounds maybe its first part alone.
+    kernel : the map under which records contributed.
     rounds : at least one, in their order.
     contributions : how many contributions a sum stands for, where that is public; read from the counts where None.
     drawn : whether the pool was drawn from the public schema, so that its structure says nothing of the records'.
@@ -178,17 +172,12 @@ class NoisySums:
     drawn: bool = False
     _found: list["OfPool"] = field(default_factory=list, init=False, repr=False)
 
-    def with_round(
-        self, further: Round, contributions: float | None = None, kernel: KernelSpec | None = None
-    ) -> "NoisySums":
-        """These rounds and one more, which stands for so many ``contributions`` where that is public.
-
-        It is under ``kernel``, where that has a second part since.
-        """
+    def with_round(self, further: Round, contributions: float | None = None) -> "NoisySums":
+        """These rounds and one more, which stands for so many ``contributions`` where that is public."""
         if contributions is not None and self.contributions is not None:
             share = 1.0 / (1 + len(self.rounds))
             contributions = share * contributions + (1.0 - share) * self.contributions
-        return NoisySums(kernel or self.kernel, (*self.rounds, further), contributions, self.drawn)
+        return NoisySums(self.kernel, (*self.rounds, further), contributions, self.drawn)
 
     def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> "OfPool":
         """What these rounds say of the pool's inputs; computed once."""
@@ -239,7 +228,7 @@ class NoisySums:
         # A party weights its classes by the roots of their numbers, so that its sums do not say how frequent they are.
         # With two classes, more passes only make the shares surer.
         matched = of_records and classes > 2
-        passes = _PASSES if matched else int((of_records and not self._residual) or classes > 2)
+        passes = _PASSES if matched else int((of_records and not self.residual) or classes > 2)
         weights = known.weights(known.coefficients)
         if passes and not self.drawn:
             weights = _fitted_to_pool(known, said, self._link, passes, matched=matched)
@@ -247,7 +236,7 @@ class NoisySums:
             lead = np.diff(found.scores(weights))[:, 0]
             moved = threshold(lead, float(said.prior[1]), known.variance / classes)
             weights[-1] -= np.array([-0.5, 0.5]) * moved / SHORT
-        return KernelStudent(task, found.kernel, weights, self._residual, drawn=self.drawn), known, said
+        return KernelStudent(task, found.kernel, weights, self.residual, drawn=self.drawn), known, said
 
     def next_weights(self, spectrum: PoolSpectrum, classes: int) -> Weights:
         """Those under which a further round is asked for: the filtered mean of the estimates so far."""
@@ -256,17 +245,17 @@ class NoisySums:
         return Weights.of(known.weights(known.coefficients))
 
     @property
-    def _residual(self) -> bool:
+    def residual(self) -> bool:
         """Whether a round was asked for under weights."""
         return any(one.weights is not None for one in self.rounds)
 
     @property
     def _link(self) -> _Link:
-        return _LOGISTIC if self._residual else _LINEAR
+        return _LOGISTIC if self.residual else _LINEAR
 
     def _shares_of_mean(self) -> Floats:
         """The weight of each round in the mean; they add up to 1."""
-        weights = np.arange(1.0, 1.0 + len(self.rounds)) if self._residual else np.ones(len(self.rounds))
+        weights = np.arange(1.0, 1.0 + len(self.rounds)) if self.residual else np.ones(len(self.rounds))
         return np.asarray(weights / weights.sum())
 
     def _noise(self) -> float:
@@ -274,27 +263,14 @@ class NoisySums:
         noise = np.array([one.noise for one in self.rounds])
         return math.sqrt(float(np.square(self._shares_of_mean() * noise).sum()))
 
-    def _mean(
-        self, spectrum: PoolSpectrum, classes: int, of_weights: Callable[[Floats], Floats]
-    ) -> tuple[Floats, Floats]:
-        """The mean over rounds of the sum and of what ``of_weights`` adds to it, and the noise on its entries.
-
-        Both in contributions, ``[dimensions, classes]`` and ``[dimensions, 1]``.
-        """
-        dimensions, one_contribution = len(spectrum.mean) + 1, ONE * code_one(classes) * classes
-        mean, weight, variance = np.zeros((dimensions, classes)), np.zeros((dimensions, 1)), np.zeros((dimensions, 1))
+    def _mean(self, spectrum: PoolSpectrum, classes: int, of_weights: Callable[[Floats], Floats]) -> Floats:
+        """The mean over rounds of the sum, in contributions, and of what ``of_weights`` adds to it."""
+        mean = np.zeros((len(spectrum.mean) + 1, classes))
         for share, one in zip(self._shares_of_mean(), self.rounds, strict=True):
-            sums, precision = _in_contributions(one, classes), np.ones((dimensions, 1))
+            mean += share * _in_contributions(one, classes)
             if one.weights is not None:
-                sums = sums + of_weights(one.weights.values)
-            if (first := len(sums) - 1) < dimensions - 1:
-                second = np.zeros((dimensions - 1 - first, 1))
-                precision = np.concatenate([np.full((first, 1), 1.0 / _SHARE**2), second, np.ones((1, 1))])
-                sums = np.concatenate([_SHARE * sums[:-1], second.repeat(classes, axis=1), sums[-1:]])
-            mean += share * precision * sums
-            weight += share * precision
-            variance += precision * (share * one.noise / one_contribution) ** 2
-        return mean / weight, np.sqrt(variance) / weight
+                mean += share * of_weights(one.weights.values)
+        return mean
 
     def _of_records(self, spectrum: PoolSpectrum, classes: int) -> PoolSpectrum:
         """The spectrum of a drawn pool, corrected by what later rounds show of the records."""
@@ -310,14 +286,13 @@ class NoisySums:
         return of_records(spectrum, weights, np.concatenate(fell, axis=1) / counted, variance)
 
     def _filtered(self, spectrum: PoolSpectrum, classes: int, link: _Link) -> _Filtered:
-        count = self._count(classes, link)
-        estimate, noises = self._mean(
+        count, noise = self._count(classes, link), self._noise() / (ONE * code_one(classes) * classes)
+        estimate = self._mean(
             spectrum, classes, lambda weights: link.curvature * count * spectrum.moment_times(weights)
         )
-        noise, spectrum = float(noises[0, 0]), spectrum.scaled(noises[0] / noises[:-1])
         counted = SHORT * count  # what a class sums in the constant entry, if all contributions are of it
-        constant, variance = _less_noise(estimate[-1] / counted, float(noises[-1, 0]) / counted, link.doubt)
-        differing = spectrum.along_axes(estimate[:-1] - count * np.outer(spectrum.mean, constant))
+        constant, variance = _less_noise(estimate[-1] / counted, noise / counted, link.doubt)
+        differing = spectrum.axes.T @ (estimate[:-1] - count * np.outer(spectrum.mean, constant))
         eigenvalues = (spectrum.eigenvalues * count)[:, None]
         trusted = eigenvalues / (eigenvalues + (KAPPA * noise) ** 2)
         filtered = trusted / (trusted * link.curvature * eigenvalues + link.ridge)
@@ -337,15 +312,15 @@ class NoisySums:
     def _of_classes(self, known: _Filtered) -> _Classes:
         """Of the sums of φ ⊗ (e_y − 1/C): of later rounds less what the pool says that their weights took off."""
         classes, spectrum, differing, frequent = len(known.constant), known.spectrum, known.differing, known.constant
-        if self._residual:
+        if self.residual:
             count = known.count
-            sums, noises = self._mean(
+            sums = self._mean(
                 spectrum,
                 classes,
                 lambda weights: count * spectrum.sum_of(_softmax(spectrum.scores(weights)) - 1.0 / classes),
             )
-            frequent, _ = _less_noise(sums[-1] / (SHORT * count), float(noises[-1, 0]) / (SHORT * count))
-            differing = spectrum.along_axes(sums[:-1] - count * np.outer(spectrum.mean, frequent))
+            frequent, _ = _less_noise(sums[-1] / (SHORT * count), known.noise / (SHORT * count))
+            differing = spectrum.axes.T @ (sums[:-1] - count * np.outer(spectrum.mean, frequent))
         prior = np.maximum(frequent + 1.0 / classes, 0.1 / classes)
         return _Classes(differing, np.asarray(prior / prior.sum()))
 
@@ -367,7 +342,7 @@ def _fitted_to_pool(known: _Filtered, said: _Classes, link: _Link, passes: int, 
             if link is _LOGISTIC:
                 named = _softmax(spectrum.scores(known.weights(of_axes)))
                 pull, own = pull - (named - named.mean(axis=0)), link.curvature * known.eigenvalues * of_axes
-            learned = weight * (count * spectrum.along_axes(spectrum.sum_of(pull)[:-1]) + own)
+            learned = weight * (count * (spectrum.axes.T @ spectrum.sum_of(pull)[:-1]) + own)
             curved = (known.trusted + weight) * link.curvature * known.eigenvalues + link.ridge
             of_axes = (known.trusted * known.differing + learned) / curved
     return known.weights(of_axes)
@@ -393,14 +368,19 @@ class OfPool:
     _known: _Filtered
     _said: _Classes
 
+    @property
+    def spectrum(self) -> PoolSpectrum:
+        """Of the pool, under the map of the sums."""
+        return self._known.spectrum
+
     def worse(self, probabilities: Floats) -> bool:
         """Whether the records' classes surely agree less with these ``probabilities`` than with the student's.
 
         What labels of the pool's inputs have in common with φ is fitted by least squares. How far the records' classes
         follow that fit, as the sums say, is compared with how far the labels themselves do. Errors without a pattern
         in φ are not seen. The student was fitted to the noise as well, so what it owes to that is taken off: fits to
-        sums with further noise show how much. Surely: by a hundredth, and by twice the deviation of what the noise does
-        to the difference.
+        sums with further noise show how much. Surely: by half a hundredth, and by twice the deviation of what the noise
+        does to the difference.
         """
         spectrum, known, classes = self._known.spectrum, self._known, probabilities.shape[1]
         owed, sums = [], self._sums
@@ -412,9 +392,8 @@ class OfPool:
             moved = said.differing - self._said.differing
             owed.append(float((self._follows(labels, classes) * moved).sum()))
         every = -(-len(probabilities) // len(spectrum.vectors))
-        own, other = (
-            self._follows(one[::every].argmax(axis=1), classes) for one in (self.probabilities, probabilities)
-        )
+        labels = [one[::every].argmax(axis=1) for one in (self.probabilities, probabilities)]
+        own, other = (self._follows(one, classes) for one in labels)
         less = float(((own - other) * self._said.differing).sum()) - float(np.mean(owed))
         return less > _SURELY + 2.0 * known.noise * float(np.linalg.norm(own - other))
 
@@ -422,8 +401,8 @@ class OfPool:
         """What an entry of the sum, along the axes, adds to how far the records' classes follow these labels."""
         spectrum, known = self._known.spectrum, self._known
         codes = np.eye(classes)[labels]
-        common = spectrum.along_axes(spectrum.sum_of(codes - codes.mean(axis=0))[:-1])
-        fitted = known.filtered * common
+        common = spectrum.axes.T @ spectrum.sum_of(codes - codes.mean(axis=0))[:-1]
+        fitted = common / (spectrum.eigenvalues[:, None] + _FINE)
         return np.asarray(fitted / max(known.count * float((fitted * common).sum()), 1e-300))
 
 

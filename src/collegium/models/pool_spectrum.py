@@ -1,6 +1,6 @@
 """Mean and covariance of a public pool under a kernel map, and how many records stand out from noise there."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,7 @@ class PoolSpectrum:
     Parameters
     ----------
     mean, eigenvalues : ``[landmarks]``.
-    axes : ``[landmarks, landmarks]``, of entries that were multiplied by ``scale``.
-    scale : ``[landmarks, 1]``: the less noise an entry has beside others, the more it counts.
+    axes : ``[landmarks, landmarks]``.
     vectors : φ without its constant entry of at most 10,000 inputs at equal distances in the pool, float32
         ``[inputs, landmarks]``.
     """
@@ -35,13 +34,12 @@ class PoolSpectrum:
     mean: NDArray[np.float64]
     eigenvalues: NDArray[np.float64]
     axes: NDArray[np.float64]
-    scale: NDArray[np.float64]
     vectors: NDArray[np.float32]
 
     @classmethod
     def of_pool(cls, kernel: KernelMap, pool: NDArray[Any]) -> "PoolSpectrum":
         """Works through 2,048 inputs of the pool ``[inputs, …]`` at a time."""
-        size = kernel.dimensions - 1
+        size = len(kernel.landmarks)
         every, kept = -(-len(pool) // _KEPT), []
         mean, moment = np.zeros(size), np.zeros((size, size))
         for start in range(0, len(pool), _AT_ONCE):
@@ -50,23 +48,7 @@ class PoolSpectrum:
             moment += vectors.T @ vectors / len(pool)
             kept.append(vectors[-start % every :: every].astype(np.float32))
         eigenvalues, axes = np.linalg.eigh(moment - np.outer(mean, mean))
-        return cls(kernel, mean, np.maximum(eigenvalues, 0.0), axes, np.ones((size, 1)), np.concatenate(kept))
-
-    def scaled(self, scale: NDArray[np.float64]) -> "PoolSpectrum":
-        """The same where entries count by this ``scale``, ``[landmarks, 1]``."""
-        if np.array_equal(scale, self.scale):
-            return self
-        own = self.axes * (scale / self.scale)
-        eigenvalues, axes = np.linalg.eigh((own * self.eigenvalues) @ own.T)
-        return replace(self, eigenvalues=np.maximum(eigenvalues, 0.0), axes=axes, scale=scale)
-
-    def along_axes(self, entries: NDArray[np.float64]) -> NDArray[np.float64]:
-        """``entries`` of a sum, ``[landmarks, classes]``, along the axes."""
-        return np.asarray(self.axes.T @ (self.scale * entries))
-
-    def of_axes(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights of φ by those along the axes, ``[landmarks, classes]``."""
-        return np.asarray(self.scale * (self.axes @ coefficients))
+        return cls(kernel, mean, np.maximum(eigenvalues, 0.0), axes, np.concatenate(kept))
 
     def contributions_needed(self, noise: float, classes: int) -> float:
         """How many contributions a sum needs for as many directions as tell the classes apart to be above its noise.
@@ -82,10 +64,9 @@ class PoolSpectrum:
 
     def moment_times(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """E[φφᵀ]·weights over the pool, ``[dimensions, classes]``, where φ has length 1."""
-        along = self.axes.T @ (weights[:-1] / self.scale)
-        moved = (self.axes @ (self.eigenvalues[:, None] * along)) / self.scale
+        of_axes = self.axes @ (self.eigenvalues[:, None] * (self.axes.T @ weights[:-1]))
         mean = self.mean @ weights[:-1] + SHORT * weights[-1]
-        return np.concatenate([moved + np.outer(self.mean, mean), SHORT * mean[None]])
+        return np.concatenate([of_axes + np.outer(self.mean, mean), SHORT * mean[None]])
 
     def scores(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """φᵀ·weights of `vectors`, ``[inputs, classes]``."""

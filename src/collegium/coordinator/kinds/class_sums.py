@@ -37,6 +37,9 @@ from collegium.protocol.secure_sum.groups import FEWEST_GROUPS
 from collegium.whole_files import read_digested, write_digested
 from collegium_accounting.mechanisms import SumMode
 
+_NETWORKS = b"networks\n"
+"""Begins what is kept of networks for the next question; weights are kept as they are."""
+
 
 @register
 class ClassSums(RunKind):
@@ -46,14 +49,14 @@ class ClassSums(RunKind):
     usual = {"votes": {"mode": SumMode.MASKED_AND_NOISED}, "student": {"method": "kernel"}}  # noqa: RUF012
 
     network: bytes | None = None
-    """Records are compared by its features too; by those of the settings alone where it is None."""
+    """Records are compared by its features; by those of the settings where it is None."""
     weights: Weights | None = None
     """Those of the round; None where every class is as likely as another."""
     number = 1
     """Of the round, from 1 on."""
 
     def next(self, *, network: bytes | None = None, weights: Weights | None = None) -> Self:
-        """The one who asks for the next round: under features of these networks too, or under these weights.
+        """The one who asks for the next round: under features of these networks, or under these weights.
 
         Without either, it is another sum under the same map.
         """
@@ -103,13 +106,14 @@ class SumsOfRun:
     """The class sums of one run; ``first_name`` is how the first of them is charged.
 
     There are rounds under one map, each of which asks by how much the weights of those before miss the records'
-    classes; or, where networks learn from the first sum, a second one under their features as well.
+    classes. Where networks learn from the first sum, and the records' classes agree with them as well as with the sum's
+    own classifier, the second is under their features instead.
 
     Parameters
     ----------
     first : asks for the first sum.
     trainer : makes the networks that learn what the first sum says of the pool. Where they can learn nothing, as too
-        much of that is noise, the second sum is under the same map, and the mean of both takes its place.
+        much of that is noise, the second sum is the same once more.
     """
 
     def __init__(self, setup: RunSetup, releases: Releases, first: ClassSums, trainer: StudentTrainer) -> None:
@@ -240,19 +244,23 @@ class SumsOfRun:
         """What the next question follows from."""
         facts = self._asking.facts
         if facts.config.networks_learn:
-            return self._trainer.networks_of(self._held[0])
+            found = self._held[0].of_pool(facts.pool, facts.config.task, self._device)
+            if not found.clear:
+                return b""
+            if networks := self._trainer.networks_of(found):
+                return _NETWORKS + networks
+            self._spectrum = found.spectrum
         if self._asking.per_party:
             return b""
         if self._spectrum is None:
             kernel = KernelMap.of_pool(self._asking.spec, facts.pool, facts.config.task.inputs, self._device)
             self._spectrum = PoolSpectrum.of_pool(kernel, facts.pool)
-        weights = self._held[-1].next_weights(self._spectrum, len(facts.config.task.classes))
-        return weights.to_bytes()
+        return self._held[-1].next_weights(self._spectrum, self._classes).to_bytes()
 
     def _following(self, learned: bytes) -> ClassSums:
-        if self._asking.facts.config.networks_learn or not learned:
-            return self._asking.next(network=learned or None)
-        return self._asking.next(weights=Weights.from_bytes(learned))
+        if learned.startswith(_NETWORKS):
+            return self._asking.next(network=learned.removeprefix(_NETWORKS))
+        return self._asking.next(weights=Weights.from_bytes(learned) if learned else None)
 
     def _kept(self) -> NoisySums | None:
         """What is known with the next round, where that was released."""
@@ -264,6 +272,6 @@ class SumsOfRun:
         total = Released(kept)
         contributions = total.answered * PARTY_CONTRIBUTIONS if asking.per_party else None
         one = Round(total.values, total.noise, asking.weights)
-        if self._held:
-            return self._held[-1].with_round(one, contributions, asking.spec)
+        if self._held and asking.network is None:
+            return self._held[-1].with_round(one, contributions)
         return NoisySums(asking.spec, (one,), contributions, asking.facts.config.drawn)

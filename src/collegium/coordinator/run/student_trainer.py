@@ -18,7 +18,7 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.extras import optional_import
 from collegium.models.devices import resolve_device, set_threads
-from collegium.models.noisy_sums import NoisySums
+from collegium.models.noisy_sums import NoisySums, OfPool
 from collegium.models.students import Student, read_student
 from collegium.models.whole_layers import ONE
 from collegium.models.whole_networks import WholeNetwork
@@ -85,21 +85,17 @@ class StudentTrainer:
             sums=sums,
         )
 
-    def networks_of(self, sums: NoisySums) -> bytes:
-        """Networks that learned what these class sums say of the pool, as a safetensors file that parties may be sent.
+    def networks_of(self, found: OfPool) -> bytes:
+        """Networks that learned what class sums say of the pool, as a safetensors file that parties may be sent.
 
-        Empty where the sums are too noisy for networks to learn from them.
-
-        Raises DataError where all inputs of the pool look alike to the sums.
+        Empty where the sums say that the records' classes agree less with the networks than with the sums' classifier.
         """
-        found = sums.of_pool(self._pool, self._config.task, self._device)
-        if not found.clear:
-            return b""
         method = students.chosen_method(self._config.student.method, self._config.student.options, self._config.task)
         steps: int = vars(method)["steps"]
         with optional_import("networks that learn from class sums (student.options.steps = 0 leaves them out)"):
             from collegium.coordinator.students.networks import fit_beside
-        return fit_beside(self._problem("networks"), found.probabilities, steps).to_bytes()
+        networks = fit_beside(self._problem("networks"), found.probabilities, steps)
+        return b"" if found.worse(networks.probabilities(self._pool)) else networks.to_bytes()
 
     def interim(self, label_set: LabelSet) -> Student:
         """The student of an earlier round. It is kept in the cache, so that a resumed run has the same student."""

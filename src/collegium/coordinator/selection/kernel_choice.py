@@ -44,32 +44,16 @@ def kernel_spec(  # noqa: PLR0913 -- all that a kernel follows from
     pool : shape ``[inputs, …]`` as the task says.
     classes : the task's; they limit the number of landmarks, as the sum has an entry for each class and landmark.
     noise : of the sums, in contributions.
-    network : whose features a second map is under, which stands beside that of ``settings``; None for none.
+    network : whose features are used; those of ``settings`` where it is None.
 
     Raises
     ------
     ConfigurationError, DataError
         If the features do not suit the task or the pool.
     """
-    own = _spec(settings, _features(settings, pool, inputs), pool, inputs, classes, noise, seed)
-    if network is None:
-        return own
-    second = _spec(settings, Features("network", network=network), pool, inputs, classes, noise, seed)
-    return replace(own, beside=second)
-
-
-def _spec(  # noqa: PLR0913 -- those of `kernel_spec`
-    settings: SumsConfig,
-    features: Features,
-    pool: NDArray[Any],
-    inputs: Inputs,
-    classes: int,
-    noise: float,
-    seed: int,
-) -> KernelSpec:
+    features = _features(settings, pool, inputs) if network is None else Features("network", network=network)
     order = np.random.default_rng([seed, 0x73]).permutation(len(pool))
-    most = (MAX_SUM_LENGTH - 1) // classes - 1
-    landmarks = order[: min(settings.landmarks, most // 2 if inputs.kind == "image" else most)]  # or a second part
+    landmarks = order[: min(settings.landmarks, (MAX_SUM_LENGTH - 1) // classes - 1)]
     some = extract(features, pool[order[:_SOME]], inputs)
     squared = distances_squared(some, extract(features, pool[landmarks], inputs))
     median = float(np.median(np.sqrt(squared[squared > 0]))) if (squared > 0).any() else 1.0

@@ -312,7 +312,7 @@ class RunConfig(Frozen):
         why = "as configured" if own else f"as inputs are {_SEVERAL[kind]}"
         sums = "one sum" if self.class_sums == 1 else f"{self.class_sums} rounds of sums"
         if self.networks_learn:
-            sums = "two sums, the second under features that networks learned too,"
+            sums = "two sums, the second under features that networks learned where these are as good,"
         if self.drawn:
             why += " and no public pool is named: the map is drawn from the schema"
         return (
@@ -361,7 +361,7 @@ class RunConfig(Frozen):
 
     @property
     def networks_learn(self) -> bool:
-        """Whether a second sum is taken under features of networks that learned from the first, too."""
+        """Whether networks learn from the first of two sums, under whose features the second may be taken."""
         return self._networks and self.class_sums == 2
 
     @property

@@ -38,7 +38,8 @@ class RandomForest(Frozen):
 class Kernel(Frozen):
     """The classifier that the class sums hold, see `models.kernel_student`.
 
-    Of images it has two networks beside it, unless the sums say that the records' classes agree less with these.
+    Of images it has two networks beside it, unless the sums say that the records' classes agree less with these; so
+    they did where there was a round under weights in place of a sum under the networks' features.
     """
 
     name: ClassVar[str] = "kernel"
@@ -50,11 +51,11 @@ class Kernel(Frozen):
         if problem.sums is None:
             raise ConfigurationError("the student 'kernel' is made of class sums: use the mechanism class-sums with it")
         found = problem.sums.of_pool(problem.pool, problem.task, problem.device)
-        if isinstance(problem.task.inputs, ImageInputs) and self.steps:
+        if isinstance(problem.task.inputs, ImageInputs) and self.steps and not problem.sums.residual:
             with optional_import("the network of the student 'kernel' (options.steps = 0 leaves it out)"):
                 from collegium.coordinator.students.networks import fit_beside
             network = fit_beside(problem, found.probabilities, self.steps)
-            mean = KernelStudent.mean_with(found.probabilities, network.probabilities(problem.pool))
-            return found.student if found.worse(mean) else replace(found.student, network=network)
+            worse = found.worse(network.probabilities(problem.pool))
+            return found.student if worse else replace(found.student, network=network)
         problem.progress(1, 1)
         return found.student

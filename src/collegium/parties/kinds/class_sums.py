@@ -105,8 +105,7 @@ class ClassSums(PartyKind[SumClasses]):
 
     def validate(self, question: SumClasses) -> None:
         check_classes(self.own.task, question.classes)
-        for part in question.kernel.parts:
-            dimensions(part.features, self.own.task.inputs)
+        dimensions(question.kernel.features, self.own.task.inputs)
 
     def compute(self, question: SumClasses, asked: Asked) -> IntArray:
         pool, inputs = self.own.pools.open(question.pool_sha256), self.own.task.inputs
