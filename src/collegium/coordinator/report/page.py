@@ -92,10 +92,10 @@ def render(run: RunRecord) -> str:
 
 @cache
 def templates(package: str) -> Environment:
-    """The templates in the folder of ``collegium.<package>``; what they show is escaped, except in Markdown and YAML."""
+    """The templates in the folder of ``collegium.<package>``; what pages and pictures show is escaped."""
     environment = Environment(
         loader=PackageLoader(f"collegium.{package}", "."),
-        autoescape=lambda name: name is None or not name.endswith((".md.j2", ".yaml.j2")),
+        autoescape=lambda name: name is None or name.endswith((".html.j2", ".svg.j2")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
