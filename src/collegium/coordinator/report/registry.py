@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from collegium.coordinator.report.page import templates
-from collegium.coordinator.report.statement_words import CHANGES
+from collegium.coordinator.report.statement import CHANGES
 from collegium.errors import ConfigurationError
 
 
