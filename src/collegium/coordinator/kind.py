@@ -86,7 +86,7 @@ class Sums(Protocol):
 
 
 class RunKind(KindSettings, ABC):
-    """Asks one kind of question in one run; `selection.query_selector` chooses the inputs."""
+    """Asks one kind of question in one run; `selection.plan` chooses the inputs."""
 
     teacher: TeacherSettings | None = None
     """What parties must have fitted before; None where records answer for themselves."""

@@ -17,8 +17,8 @@ from support.scripted_parties import LocalParties, ScriptedParty
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import RunRecord
+from collegium.coordinator.selection.plan import Plan, all_labelled
 from collegium.coordinator.selection.queries import representatives
-from collegium.coordinator.selection.query_selector import Plan, all_labelled
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.errors import BudgetExceeded, ConfigurationError

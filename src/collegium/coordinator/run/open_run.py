@@ -30,8 +30,8 @@ from collegium.coordinator.run.run_record import (
 )
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
+from collegium.coordinator.selection.plan import Plan
 from collegium.coordinator.selection.queries import query_key
-from collegium.coordinator.selection.query_selector import Plan
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.coordinator.statement import Statement
 from collegium.errors import (
