@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from collegium_reproduction.exact_losses import exact_divergences
+from collegium_reproduction.paper_bounds import theorem_3, theorem_6
 from collegium_reproduction.smooth import SmoothRelease, envelope_for
 
-from collegium_accounting.divergences.exact import exact_divergences
 from collegium_accounting.divergences.grids import NoiseKind, NoiseLaw
-from collegium_accounting.divergences.papers import theorem_3, theorem_6
 from collegium_accounting.game.profile import Profile
 from collegium_accounting.game.recursion import play
 from collegium_accounting.game.winner import RoundLaw

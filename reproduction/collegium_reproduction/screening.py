@@ -13,10 +13,10 @@ from functools import lru_cache
 import numpy as np
 
 from collegium.errors import ConfigurationError
-from collegium_accounting.divergences.exact import renyi_divergences
 from collegium_accounting.divergences.grids import ThresholdTestLaw
 from collegium_accounting.renyi import FloatArray, RenyiCurve, check_orders, gaussian_curve
 from collegium_accounting.units import IntArray, Unit
+from collegium_reproduction.exact_losses import renyi_divergences
 from collegium_reproduction.nearest.knn import PrivateKNN
 
 

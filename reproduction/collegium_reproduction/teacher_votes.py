@@ -16,8 +16,9 @@ from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import load_or_create_key, simulated_key
 from collegium.simulations.cohort import PreparedRun
-from collegium_accounting.analysis.epsilons import SecretEpsilons, secret_epsilons
+from collegium_accounting.analysis.epsilons import SecretEpsilons
 from collegium_accounting.mechanisms import IntArray, VoteMechanism
+from collegium_reproduction.secret_epsilons import secret_epsilons
 
 
 def teacher_votes(run: PreparedRun, x: NDArray[Any]) -> IntArray:

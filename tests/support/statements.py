@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from collegium.coordinator.report.statement_words import not_protected, who_adds, who_colludes, worth_of_delta
+from collegium.coordinator.report.statement import words_of
 
 
 def a_statement(parties: int = 5) -> dict[str, Any]:
@@ -55,11 +55,6 @@ def a_statement(parties: int = 5) -> dict[str, Any]:
         "certificates": {"certificate": "78" * 32, "authority": "9a" * 32},
         "software": {"collegium": "0.1.0"},
     }
-    words = {
-        "who_adds_the_noise": who_adds(ledger, recorded),
-        "who_could_collude": who_colludes(ledger, recorded),
-        "not_protected": not_protected(ledger, recorded),
-        "delta": worth_of_delta(ledger),
-    }
+    words = words_of(ledger, recorded)
     facts = {"format": 1, "software": "collegium 0.1.0", "made_utc": "2026-03-03T09:00:00+00:00"}
     return {"facts": facts | {"ledger": ledger, "recorded": recorded, "words": words}, "signature": "bc" * 64}

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,8 +14,8 @@ from collegium_accounting.analysis import planning
 from collegium_accounting.analysis.account import ANY_NUMBER, PrivacyReport
 from collegium_accounting.analysis.account import account as account_for
 from collegium_accounting.analysis.epsilons import Bound, planned_charges
-from collegium_accounting.analysis.vote_files import read_votes
-from collegium_accounting.errors import ConfigurationError, MissingExtra
+from collegium_accounting.errors import ConfigurationError
+from collegium_accounting.extras import of_distribution
 from collegium_accounting.mechanism_options import mechanism_options, with_mechanism_options
 from collegium_accounting.mechanisms import AddedBy, Adjacency, Noise, SeededNoise, SystemNoise, create, mechanism_named
 from collegium_accounting.mechanisms.parameters import fields_of
@@ -75,9 +74,11 @@ def account(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the ε of a plan (--queries) or of saved votes (--votes), by every analysis that applies."""
+    """Compute the ε of a plan (--queries), or of saved votes (--votes, collegium-reproduction), by every analysis."""
     _check_delta(delta)
-    counts = read_votes(votes) if votes is not None else None
+    counts = None
+    if votes is not None:
+        counts = of_distribution("--votes", "collegium_reproduction.vote_files").read_votes(votes)
     given = mechanism_options(context)
     if classes is not None and "classes" in fields_of(mechanism_named(mechanism)):
         given["classes"] = classes
@@ -107,12 +108,12 @@ def account(
     )
     published, by_loss = None, None
     if publish is not None and counts is not None:
-        smooth = _other("--publish", "collegium_reproduction.smooth", "collegium-reproduction")
+        smooth = of_distribution("--publish", "collegium_reproduction.smooth")
         published = smooth.publishable_epsilon(
             described, counts, publish, delta, conversion, report.unit, queries_chosen=queries_chosen
         )
     if loss_distribution:
-        losses = _other("--loss-distribution", "collegium_reproduction.loss_distributions", "collegium-reproduction")
+        losses = of_distribution("--loss-distribution", "collegium_reproduction.loss_distributions")
         charges = planned_charges(described, report.unit, report.queries, answered, added)
         by_loss = losses.loss_distribution_epsilon(charges, delta)
         if losses.too_large(charges, delta):
@@ -251,7 +252,7 @@ def audit(
 ) -> None:
     """Attack a mechanism, or a whole run, as implemented; fail if the lower bound on ε exceeds the stated ε."""
     if run is not None:
-        show = _other("--run", "collegium.simulations.run_audit", "collegium").show
+        show = of_distribution("--run", "collegium.simulations.run_audit").show
         show(run, canaries, processes=processes, data_root=data_root, as_json=as_json)
         return
     if mechanism is None:
@@ -284,14 +285,6 @@ def audit(
         Console().print(table)
     if not found.consistent:
         raise typer.Exit(1)
-
-
-def _other(option: str, module: str, distribution: str) -> Any:
-    """The module of another distribution that does what ``option`` asks for."""
-    try:
-        return import_module(module)
-    except ModuleNotFoundError:
-        raise MissingExtra(f"{option} is not installed: pip install {distribution}") from None
 
 
 def _queries(queries: int | None, screened: int | None, votes: int | None) -> int | None:

@@ -42,6 +42,15 @@ def optional_import(purpose: str, installed_by: Mapping[str, str] = INSTALLED_BY
         ) from error
 
 
+def of_distribution(what: str, module: str) -> Any:
+    """A module of another distribution, which does ``what``; MissingExtra where that is not installed."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        distribution = module.partition(".")[0].replace("_", "-")
+        raise MissingExtra(f"{what} is not installed: pip install {distribution}") from None
+
+
 def installed(group: str) -> EntryPoints:
     """What installed packages name under a group of entry points."""
     found: EntryPoints = _all_installed().select(group=group)

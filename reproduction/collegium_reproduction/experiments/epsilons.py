@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from collegium_accounting.analysis.account import account
-from collegium_accounting.analysis.epsilons import planned_charges, secret_epsilons, value_of
+from collegium_accounting.analysis.epsilons import planned_charges, value_of
 from collegium_accounting.mechanisms import ABSTAIN, IntArray, LabelMechanism, Mechanism, Unit, create
 from collegium_reproduction.continuous_noise import ContinuousNoise
 from collegium_reproduction.experiments.base import two_digits
 from collegium_reproduction.loss_distributions import loss_distribution_epsilon
+from collegium_reproduction.secret_epsilons import secret_epsilons
 
 DELTA = 1e-5
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from collegium_accounting.divergences.grids import ThresholdTestLaw
-from collegium_accounting.divergences.papers import theorem_6
 from collegium_accounting.mechanisms import ABSTAIN, IntArray, SeededNoise, VoteMechanism
 from collegium_accounting.mechanisms.confident_gnmax import ConfidentGNMax
 from collegium_accounting.mechanisms.gnmax import GNMax
@@ -18,6 +17,7 @@ from collegium_reproduction.experiments.base import Setting, mean_and_spread, pe
 from collegium_reproduction.experiments.ensembles import MNIST, Ensemble, load_or_compute_votes
 from collegium_reproduction.experiments.epsilons import DELTA, epsilons, independent_epsilons
 from collegium_reproduction.experiments.exams import Exam
+from collegium_reproduction.paper_bounds import theorem_6
 
 ANSWERED = 286
 CONFIDENT: dict[str, float] = {"sigma1": 150.0, "sigma2": 40.0, "threshold": 200.0}

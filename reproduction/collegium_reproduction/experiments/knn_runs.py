@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,15 @@ from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.settings.run_config import PublicData, RunConfig, load_public
 from collegium.data import DataSource, Examples, PoolStore, default_task
+from collegium.data.task import Task
+from collegium.models.features import Features, dimensions
+from collegium.models.students import Student, read_student
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.policy import DEFAULT_RECORD_RHO
 from collegium.parties.teachers.splits import simulated_key
 from collegium.settings import validate_config
 from collegium.simulations.local import InProcessParties
+from collegium.whole_files import make_folder
 from collegium_accounting.analysis.epsilons import planned_charges, published_curve
 from collegium_accounting.mechanisms import ABSTAIN
 from collegium_accounting.mechanisms.individual_knn import IndividualKNN
@@ -31,9 +35,6 @@ from collegium_reproduction.experiments.base import Setting, kept_or_measured, p
 from collegium_reproduction.experiments.epsilons import DELTA, independent_epsilons, participation_epsilons
 from collegium_reproduction.nearest.knn import PrivateKNN
 from collegium_reproduction.screening import private_knn_curve
-
-if TYPE_CHECKING:
-    from collegium.models.students import Student
 
 _ONLY = "all-records"
 
@@ -59,7 +60,7 @@ class NearestPlan:
     sizes : queries of each iteration.
     budget : ε that no iteration may pass, at δ = 1e-5.
     choice : how they are chosen, and by which features.
-    features : by which records are found.
+    features : by which records are found in the first iteration; later ones take those of the student so far.
     dimensions : principal components of the features in which distances are taken; 0 takes them as they are.
     within : of individual neighbours, how many records the radius is to hold.
     """
@@ -72,17 +73,25 @@ class NearestPlan:
     budget: float
     choice: str = "random"
     choice_features: str | None = None
-    features: str = "student"
+    features: str = "hog"
     dimensions: int = 64
     within: int | None = None
 
-    def config(self, records: int, seed: int, iterations: int) -> RunConfig:
-        """The run up to its iteration ``iterations``; of all, ``records`` are private."""
+    def config(self, records: int, seed: int, iterations: int, taught: Path | None = None) -> RunConfig:
+        """The iteration of that number, which asks about the inputs of those before it too, for nothing.
+
+        Of all, ``records`` are private; ``taught`` is the student of the iterations before.
+        """
         mechanism, sizes = self.mechanism, self.sizes[:iterations]
         near: dict[str, Any] = {"share": (self.within or 0) / records}
         if isinstance(mechanism, PrivateKNN):
             share = mechanism.k / (mechanism.sampling_rate * records)
             near = {"k": mechanism.k, "share": share, "records_at_least": records}
+        found: dict[str, Any] = {"features": self.features, "dimensions": self.dimensions}
+        if taught is not None:
+            inputs = Task.model_validate(self.data["task"]).inputs
+            known = dimensions(Features("network", network=taught.read_bytes()), inputs)
+            found = {"features": "network", "network": taught, "dimensions": min(self.dimensions, known)}
         parameters = {name: value for name, value in mechanism.parameters().items() if name not in ("k", "classes")}
         return validate_config(
             {
@@ -94,12 +103,10 @@ class NearestPlan:
                 "budget": {"epsilon": self.budget},
                 "queries": {
                     "count": sum(sizes),
-                    "rounds": len(sizes),
-                    "sizes": sizes,
                     "choice": self.choice,
                     "features": self.choice_features,
                 },
-                "neighbours": {"features": self.features, "dimensions": self.dimensions, **near},
+                "neighbours": {**found, **near},
             },
             RunConfig,
             "private-knn",
@@ -113,16 +120,17 @@ def measure(plan: NearestPlan, seed: int, private: Examples, setting: Setting) -
     """
     folder = setting.folder / f"{plan.key}-seed-{seed}"
     parties: InProcessParties | None = None
+    learned = [_cache(setting) / f"student-{plan.key}-{seed}-{number}" for number in range(1, len(plan.sizes) + 1)]
     rows = []
 
     def iteration(number: int) -> dict[str, Any]:
         nonlocal parties
         setting.say(f"seed {seed}, {plan.title}: iteration {number}, {plan.sizes[number - 1]:,} queries")
-        config = plan.config(len(private), seed, number)
+        config = plan.config(len(private), seed, number, learned[number - 2] if number > 1 else None)
         # One connection for all iterations: a party takes no request's number twice.
         parties = parties or _parties(plan, config, private, folder, seed, setting)
         row = {"row": plan.key, "seed": seed, "iteration": number}
-        return row | _iteration(plan, config, parties, folder, setting)
+        return row | _iteration(plan, number, config, parties, learned[number - 1], setting)
 
     for number in range(1, len(plan.sizes) + 1):
         rows.append(kept_or_measured(folder / f"iteration-{number}.json", partial(iteration, number)))
@@ -154,26 +162,29 @@ def _parties(
 
 
 def _iteration(
-    plan: NearestPlan, config: RunConfig, parties: InProcessParties, folder: Path, setting: Setting
+    plan: NearestPlan, number: int, config: RunConfig, parties: InProcessParties, learned: Path, setting: Setting
 ) -> dict[str, Any]:
+    """A run of its own, paid from the ledger of all; ``learned`` is the file of its student."""
+    folder = setting.folder / f"{plan.key}-seed-{config.seed}"
+    own, before = folder / f"run-{number}", sum(plan.sizes[: number - 1])
     began_s = time.process_time()
     public = load_public(config, setting.data_root)
     run = CoordinatorRun(
         config,
         Reach(parties),
-        Storage(folder, cache=_cache(setting)),
+        Storage(own, folder / "ledger.sqlite", cache=_cache(setting)),
         public=public,
         compute=Compute(setting.device, setting.workers),
         watch=Watch(setting.progress),
     ).label()
     record = reached(run.privacy).units["record"]
-    issued = _label_set(folder)
+    issued = _label_set(own)
     labels_s = time.process_time() - began_s
-    # By the same call the next iteration finds it: each student is fitted once.
-    learning = learning_of(config, public, setting)
+    if not learned.exists():  # the next iteration finds neighbours by it
+        make_folder(learned.parent)
+        learning_of(config, public, setting).fit(issued).save(learned)
     counts = reached(run.labels)
     given, screened = issued.labels >= 0, counts.answered + counts.abstained
-    before = sum(config.queries.round_sizes()[:-1])
     right = (issued.labels == public.pool.labels()[issued.indices])[before:][given[before:]]
     return {
         "screened": screened,
@@ -182,7 +193,7 @@ def _iteration(
         "labels": float(right.mean()),
         "epsilon": record.epsilon,
         "epsilon_classic": _classic(plan.mechanism, screened, int(given.sum()), config.budget.delta),
-        "student": accuracy(learning.interim(issued), public),
+        "student": accuracy(read_student(learned, device=setting.device), public),
         "labels_cpu_s": round(labels_s, 1),
         "cpu_s": round(time.process_time() - began_s, 1),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from collegium.coordinator.selection.queries import least_confident, random_queries
+from collegium.coordinator.selection.queries import choose_queries
 from collegium_accounting.mechanisms import IntArray, SeededNoise
 from collegium_accounting.mechanisms.lnmax import LNMax
 from collegium_reproduction.experiments.base import Setting, percent, register, table
@@ -75,8 +75,11 @@ class PateAppendixB2:
         self, way: str, count: int, asked: IntArray, probabilities: np.ndarray[Any, Any] | None, seed: int
     ) -> IntArray:
         if way == "random" or probabilities is None:
-            return random_queries(self.pool, count, asked, seed)
-        return least_confident(probabilities, count, asked)
+            order = choose_queries(self.pool, self.pool, seed)
+            return order[~np.isin(order, asked)][:count]
+        sureness = probabilities.max(axis=1)
+        sureness[asked] = np.inf
+        return np.argsort(sureness, kind="stable")[:count].astype(np.int64)
 
     def render(self, results: Mapping[str, Any]) -> str:
         counts = sorted({row["queries"] for row in results["rows"]})

@@ -6,7 +6,7 @@ Derive `RunKind` for each kind of question that labels follow from, and `setting
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -19,7 +19,6 @@ from collegium.coordinator.settings.kinds import KindSettings, run_kind
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.task import TeacherSettings
 from collegium.models.noisy_sums import NoisySums
-from collegium.models.students import Student
 from collegium.protocol.question import PoolRange, Question, Terms
 from collegium_accounting.units import IntArray
 
@@ -87,12 +86,10 @@ class Sums(Protocol):
 
 
 class RunKind(KindSettings, ABC):
-    """Asks one kind of question in one run; `selection.query_selector` chooses the inputs."""
+    """Asks one kind of question in one run; `selection.plan` chooses the inputs."""
 
     teacher: TeacherSettings | None = None
     """What parties must have fitted before; None where records answer for themselves."""
-    want_student = False
-    """Whether a student changes the questions of later rounds: `informed_by` is called then."""
 
     def __init__(self, facts: RunFacts) -> None:
         self.facts = facts
@@ -101,13 +98,6 @@ class RunKind(KindSettings, ABC):
     def votes_per_unit(self) -> Mapping[str, int]:
         """How many votes one unit can change, by the names of the units that are protected."""
         return {self.facts.config.budget.unit: 1}
-
-    def informed_by(self, student: Student) -> Self:
-        """The questions that use what the student of all labels so far has learned. It is public: it may be sent.
-
-        Equal students must give equal questions, so that a round that is taken up again is asked as it was.
-        """
-        return self
 
     @abstractmethod
     def ask(self, terms: Terms, inputs: PoolRange) -> Question:

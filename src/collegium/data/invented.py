@@ -1,15 +1,20 @@
-"""Records that nobody has: drawn from a task's public schema alone, for a rehearsal."""
+"""Records and inputs that nobody has: drawn from a task's public schema alone, for a rehearsal or a comparison."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data.examples import Examples, encode
-from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, TableInputs, Task
+from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, Inputs, TableInputs, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MISSING = 0.02
 """The share of the values of a table that are missing."""
+_BEYOND = 0.1
+"""By how much of its range a column's values pass the ends of it, where they are to."""
 
 
 def invented(task: Task, count: int, random: np.random.Generator) -> Examples:
@@ -21,7 +26,7 @@ def invented(task: Task, count: int, random: np.random.Generator) -> Examples:
     ----------
     random : draws the inputs.
     """
-    x = _inputs(task, count, random)
+    x = encode(drawn_inputs(task.inputs, count, random), task)
     flat = x.reshape(count, -1).astype(np.float32)
     flat = (flat - flat.mean(axis=0)) / np.maximum(flat.std(axis=0), 1e-6)
     rule = np.random.default_rng(len(task.classes) * flat.shape[1])
@@ -31,8 +36,15 @@ def invented(task: Task, count: int, random: np.random.Generator) -> Examples:
     return Examples(x, scores.argmax(axis=1).astype(np.int64))
 
 
-def _inputs(task: Task, count: int, random: np.random.Generator) -> NDArray[np.uint8 | np.float32]:
-    inputs = task.inputs
+def drawn_inputs(
+    inputs: Inputs, count: int, random: np.random.Generator, *, strange: bool = False
+) -> "pd.DataFrame | NDArray[Any]":
+    """So many raw inputs, drawn evenly from their ranges; some values of a table are missing.
+
+    Parameters
+    ----------
+    strange : whether there are numbers and dates beyond their ranges too, and categories that the task does not know.
+    """
     if isinstance(inputs, ImageInputs):
         return random.integers(0, 256, (count, *inputs.shape), dtype=np.uint8)
     if not isinstance(inputs, TableInputs):
@@ -42,12 +54,17 @@ def _inputs(task: Task, count: int, random: np.random.Generator) -> NDArray[np.u
     columns: dict[str, Any] = {}
     for column in inputs.columns:
         if isinstance(column, CategoryColumn):
-            drawn = random.choice(np.array(column.categories, dtype=object), count)
-        elif column.kind == "date":
-            days = random.integers(int(np.ceil(column.low)), int(column.high) + 1, count)
-            drawn = np.array([str(np.datetime64(EPOCH) + np.timedelta64(int(one), "D")) for one in days], dtype=object)
+            known = [*column.categories, *(["another category"] if strange else [])]
+            drawn = random.choice(np.array(known, dtype=object), count)
         else:
-            drawn = random.uniform(column.low, column.high, count).astype(object)
+            beyond = _BEYOND * (column.high - column.low) if strange else 0.0
+            low, high = column.low - beyond, column.high + beyond
+            if column.kind == "date":
+                days = random.integers(int(np.ceil(low)), int(high) + 1, count)
+                texts = [str(np.datetime64(EPOCH) + np.timedelta64(int(one), "D")) for one in days]
+                drawn = np.array(texts, dtype=object)
+            else:
+                drawn = random.uniform(low, high, count).astype(object)
         drawn[random.random(count) < _MISSING] = None
         columns[column.name] = drawn
-    return encode(pd.DataFrame(columns), task)
+    return pd.DataFrame(columns)

@@ -48,7 +48,7 @@ def with_budget(config: SimulationConfig, epsilon: float) -> SimulationConfig:
 def with_changes(config: SimulationConfig, *, queries: int | None, seed: int | None) -> SimulationConfig:
     """The configuration with what the command line says instead."""
     if queries is not None:
-        changed = config.queries.model_dump() | {"count": queries, "sizes": None}
+        changed = config.queries.model_dump() | {"count": queries}
         config = config.model_copy(update={"queries": validate_config(changed, QueriesConfig, "--queries")})
     if seed is not None:
         seeded = {"partition": config.partition.model_copy(update={"seed": seed})}

@@ -271,7 +271,7 @@ class Coordinator:
         queries : int
             How many inputs to ask about, at most as many as the pool holds. Class sums label the whole pool.
         choice : str
-            How they are chosen: ``random``, ``representative`` or ``farthest-first``.
+            How they are chosen: ``random`` or ``representative``.
 
         Returns
         -------

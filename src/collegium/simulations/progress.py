@@ -20,7 +20,7 @@ _TITLES = {
     "votes": "votes in",
     "labels": "labels issued",
     "pretraining": "pretraining's steps",
-    "interim student": "interim student",
+    "networks": "networks' steps",
     "student": "student's steps",
     "pool_check": "pool compared",
     "evaluation": "measured by parties",

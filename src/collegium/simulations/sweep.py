@@ -14,10 +14,10 @@ from collegium.coordinator.students import fit_student
 from collegium.data.examples import examples_of
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError
-from collegium.extras import optional_import
 from collegium.limits import MAX_PARTIES
 from collegium.parties.policy import PolicyConfig
 from collegium.simulations.local import Coordinator, LocalParties
+from collegium_accounting.analysis.planning import picture
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -165,23 +165,11 @@ def draw_runs(accuracies: Mapping[float, float | None], path: Path) -> None:
 
 @contextmanager
 def _axes(path: Path) -> Iterator[Any]:
-    with optional_import("a picture of accuracy against ε"):
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    figure, axes = pyplot.subplots(figsize=(6.0, 4.0))
-    yield axes
-    axes.set_xscale("log")
-    axes.set_xlabel("ε of one record (smaller protects more)")
-    axes.set_ylabel("held-out rows that are right, %")
-    figure.tight_layout()
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"the plot cannot be written to {path}: {error}") from None
-    finally:
-        pyplot.close(figure)
+    with picture(path, (6.0, 4.0)) as axes:
+        yield axes
+        axes.set_xscale("log")
+        axes.set_xlabel("ε of one record (smaller protects more)")
+        axes.set_ylabel("held-out rows that are right, %")
 
 
 _POLICY = PolicyConfig(minimum_noise_votes=0.0, epsilon=1e6, seeded_noise=True)

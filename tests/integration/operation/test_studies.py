@@ -38,7 +38,7 @@ parameters = { sigma = 3.0 }
 [queries]
 count = 6
 batch = 3
-choice = "farthest-first"
+choice = "representative"
 """
 
 

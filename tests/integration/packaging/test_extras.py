@@ -143,7 +143,7 @@ def test_parties_of_tables_with_forests_need_no_extra(bare: dict[str, str], fold
     [
         (
             ("plan", "--epsilon", "2", "--teachers", "250", "--plot", "a.png"),
-            "a picture of the plans needs matplotlib, which is not installed: pip install 'collegium-accounting[plot]'",
+            "a picture needs matplotlib, which is not installed: pip install 'collegium-accounting[plot]'",
         ),
         (
             ("simulate", "forest.toml"),

@@ -10,12 +10,12 @@ import sys
 import collegium_reproduction.nearest.question  # noqa: F401  its mechanisms are named here
 import numpy as np
 import pytest
+from collegium_reproduction.exact_losses import exact_divergences
+from collegium_reproduction.paper_bounds import theorem_3
 
 from collegium.cli import main
 from collegium_accounting import commands
-from collegium_accounting.divergences.exact import exact_divergences
 from collegium_accounting.divergences.grids import NoiseLaw
-from collegium_accounting.divergences.papers import theorem_3
 from collegium_accounting.mechanisms import known_names, mechanism_named
 from collegium_accounting.mechanisms.parameters import fields_of
 from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve

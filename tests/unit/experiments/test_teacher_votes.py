@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from collegium_reproduction.secret_epsilons import secret_epsilons
 from collegium_reproduction.teacher_votes import teacher_votes, vote_figures
 from support.runs import FORESTS, InProcess, histograms, tiny
 
@@ -15,7 +16,6 @@ from collegium.protocol.replies import Counts, ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.simulations.cohort import PreparedRun, prepare_run
 from collegium.simulations.simulate import coordinator_of
-from collegium_accounting.analysis.epsilons import secret_epsilons
 from collegium_accounting.mechanisms import create
 
 

@@ -178,7 +178,6 @@ def test_who_leaves_between_its_answer_and_the_sum_is_not_in_it(go: Any, tmp_pat
         ({"mechanism": {"name": "knn", "parameters": {}}}, "belong together"),
         ({"votes__mode": "masked+noised"}, "does not suit multilabel-knn"),
         ({"neighbours__k": 2000, "neighbours__share": 0.5}, "at most 1023"),
-        ({"queries__choice": "class-balanced", "queries__rounds": 2}, "one class a record"),
         ({"task__classes": [f"kind {number}" for number in range(63)]}, "at most 62"),
         ({"budget__unit": "party"}, "must be 'record'"),
     ],

@@ -17,7 +17,6 @@ from support.coordinators import coordinator_for
 from support.digit_parties import NAMES, PARTIES, ROSTER, members, run_config
 from support.nearest import AGREED
 
-from collegium.coordinator.kind import RunFacts, kind_of
 from collegium.coordinator.run import open_run
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples, PoolStore
@@ -33,7 +32,7 @@ from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import Request
-from collegium.protocol.question import PoolRange, Terms, encode
+from collegium.protocol.question import encode
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.simulations.local import InProcessParties
@@ -226,52 +225,15 @@ def no_network() -> bytes:
 
 
 def test_a_network_pretrained_on_the_pool_finds_the_records_and_is_made_once(go: Any, tmp_path: Path) -> None:
-    pretraining = {"count": 4, "batch": 2, "pretraining": {"steps": 3}}
-    run = go("learned", neighbours__features="pretrained", queries=pretraining)
+    few = {"count": 4, "batch": 2}
+    student = {"method": "contrastive", "options": {"contrast_steps": 3}}
+    run = go("learned", neighbours__features="pretrained", queries=few, student=student)
     assert run.labels.answered + run.labels.abstained == 4
     sent = {body.features.digest(): body.features for _, body in go.consortium.asked}
     assert [one.name for one in sent.values()] == ["network"], "every question names the same one"
     assert len(list(tmp_path.rglob("pretrained-*.safetensors"))) == 1
-    go("again", neighbours__features="pretrained", queries=pretraining)
+    go("again", neighbours__features="pretrained", queries=few, student=student)
     assert {body.features.digest() for _, body in go.consortium.asked} == set(sent)
-
-
-@pytest.mark.parametrize("mechanism", ["knn", "individual-knn"])
-def test_the_students_features_find_the_records_of_the_next_round(mechanism: str, public: PublicData) -> None:
-    import torch
-
-    from collegium.models.networks import FittedNetwork, build_network
-
-    changes: dict[str, Any] = {"neighbours__features": "student"}
-    if mechanism == "individual-knn":
-        changes |= {"mechanism": {"name": mechanism, "parameters": {"sigma": 4.0, "participations": 1}}}
-        changes["neighbours"] = {"features": "student", "share": 0.04, "dimensions": 16}
-        del changes["neighbours__features"]
-    asked = config(**changes)
-    questions = kind_of(RunFacts(asked, public.pool.x, "a" * 64, "ledger", None, no_network, 0.0))
-    torch.manual_seed(1)
-    network = build_network("small-cnn", asked.task)
-    student = FittedNetwork("small-cnn", asked.task, network, "cpu").published(public.pool.x)
-    informed = questions.informed_by(student)
-    inputs = PoolRange("a" * 64, (3, 4))
-    sampled = create("knn", k=20, classes=10, **NOISE)
-    within = create("individual-knn", sigma=4.0, participations=1)
-    put, stage = (sampled, "release") if mechanism == "knn" else (within, "")
-    first, second = (one.ask(Terms.of(put, "clear", stage), inputs) for one in (questions, informed))
-    assert questions.want_student and first.features.name == "hog" and second.features.name == "network"
-    assert second.features.projection.shape[1] == 16 and first.name != second.name
-
-
-def test_a_student_that_is_no_network_cannot_find_records(public: PublicData) -> None:
-    class Tree:
-        def save(self, path: Path) -> None:
-            path.write_bytes(b"leaves")
-
-    questions = kind_of(
-        RunFacts(config(neighbours__features="student"), public.pool.x, "a" * 64, "ledger", None, no_network, 0.0)
-    )
-    with pytest.raises(ConfigurationError, match="needs a student that is a network"):
-        questions.informed_by(Tree())  # type: ignore[arg-type]
 
 
 def test_edges_are_finest_where_the_kth_neighbour_is_expected() -> None:

@@ -18,7 +18,7 @@ from collegium.coordinator.kinds import near_records as questions
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.selection.pool_geometry import public_radii_squared
-from collegium.coordinator.selection.queries import farthest_first, representatives
+from collegium.coordinator.selection.queries import representatives
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.errors import (
@@ -161,36 +161,6 @@ def test_a_budget_below_the_constant_asks_nobody(go: Callable[..., dict[str, Any
     assert go.asked == []  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("choice", ["representative", "least-confident"])
-def test_further_rounds_cost_no_more_and_are_the_same_after_an_interruption(
-    choice: str, go: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    """The constant is paid once, by the first round; the student so far is fitted from labels that are out already."""
-    changes = {
-        "queries": {"count": 18, "batch": 6, "rounds": 3, "choice": choice},
-        "student": {"method": "supervised", "options": {"steps": 5, "network": "linear"}},
-    }
-    whole = go("whole", **changes)
-    assert [len(entry.indices) for entry in whole.chosen] == [6, 6, 6]
-    assert len({index for entry in whole.chosen for index in entry.indices}) == 18
-    assert whole.labels.answered == 18
-    assert whole.privacy.epsilon == pytest.approx(expected_epsilon(), rel=1e-6)
-    deaths = []
-
-    def die(progress: Progress) -> None:
-        if progress.step == "labels" and progress.done not in deaths:
-            deaths.append(progress.done)
-            raise Crash
-
-    for _ in range(3):
-        with pytest.raises(Crash):
-            go("cut", tell=die, **changes)
-    resumed = go("cut", tell=die, **changes)
-    assert deaths == [6, 12, 18] and resumed.chosen == whole.chosen
-    assert labels_of(tmp_path / "cut") == labels_of(tmp_path / "whole")
-    assert resumed.privacy.epsilon == whole.privacy.epsilon
-
-
 def test_kernel_weights_cost_what_the_whole_vector_of_whole_votes_costs(go: Callable[..., dict[str, Any]]) -> None:
     parameters = {"sigma": SIGMA, "participations": PARTICIPATIONS, "levels": 16}
     near = {"features": "hog", "dimensions": 16, "share": 0.08, "kernel": "quadratic"}
@@ -231,14 +201,13 @@ def test_a_radius_that_looks_at_private_data_is_caught(
 
 def test_radii_hold_the_share_of_the_pool_and_queries_are_distinct() -> None:
     features = np.random.default_rng(0).integers(-500, 500, (200, 3)).astype(np.int16)
-    for choice in (representatives, farthest_first):
-        chosen = choice(features, 30, NONE, seed=1)
-        assert len(set(chosen.tolist())) == 30
-        radii = public_radii_squared(features, chosen, 0.1)
-        for query, radius in zip(chosen, radii, strict=True):
-            apart = ((features.astype(int) - features[query].astype(int)) ** 2).sum(axis=1)
-            assert (np.delete(apart, query) <= radius).sum() >= math.ceil(0.1 * 199)
-            assert (np.delete(apart, query) < radius).sum() < math.ceil(0.1 * 199)
+    chosen = representatives(features, 30, NONE, seed=1)
+    assert len(set(chosen.tolist())) == 30
+    radii = public_radii_squared(features, chosen, 0.1)
+    for query, radius in zip(chosen, radii, strict=True):
+        apart = ((features.astype(int) - features[query].astype(int)) ** 2).sum(axis=1)
+        assert (np.delete(apart, query) <= radius).sum() >= math.ceil(0.1 * 199)
+        assert (np.delete(apart, query) < radius).sum() < math.ceil(0.1 * 199)
     with pytest.raises(ConfigurationError, match="distinct"):
         representatives(np.zeros((40, 2), np.int16), 30, NONE, seed=0)
 
@@ -247,8 +216,7 @@ def test_representatives_lie_apart() -> None:
     """Three heaps: three queries, one each."""
     heaps = np.repeat(np.array([[0, 0], [9000, 0], [0, 9000]]), 50, axis=0)
     features = (heaps + np.random.default_rng(0).integers(0, 100, heaps.shape)).astype(np.int16)
-    for choice in (representatives, farthest_first):
-        assert {int(position) // 50 for position in choice(features, 3, NONE, seed=0)} == {0, 1, 2}
+    assert {int(position) // 50 for position in representatives(features, 3, NONE, seed=0)} == {0, 1, 2}
 
 
 def test_where_the_unit_is_the_party_each_is_one_voter_and_pays_for_its_participations_alone(

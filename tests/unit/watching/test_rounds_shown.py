@@ -123,7 +123,7 @@ def test_one_bar_never_goes_back_from_the_first_step_to_the_last() -> None:
     asks = {"sums": 8, "teachers": False, "counts": ["pool_check", "evaluation"]}
     steps = [("waiting", 0, 0, 0), ("hold_pool", 5, 10, 0), ("pool_check", 1, 3, 0)]
     steps += [("votes", done, 3, rounds) for rounds in range(4) for done in range(4)]
-    steps += [("interim student", done, 9, 4) for done in range(10)]
+    steps += [("networks", done, 9, 4) for done in range(10)]
     steps += [("votes", done, 3, rounds) for rounds in range(4, 8) for done in range(4)]
     steps += [
         ("labels", 9, 9, 8),

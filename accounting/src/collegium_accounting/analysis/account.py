@@ -12,11 +12,11 @@ from collegium_accounting.analysis.epsilons import (
     SecretEpsilons,
     exact_epsilon,
     planned_charges,
-    secret_epsilons,
     value_of,
     with_published,
 )
 from collegium_accounting.errors import ConfigurationError
+from collegium_accounting.extras import of_distribution
 from collegium_accounting.mechanisms.base import Mechanism
 from collegium_accounting.noise.distributed import COORDINATOR, AddedBy
 from collegium_accounting.progress import Listener, telling
@@ -145,7 +145,8 @@ def account(  # noqa: PLR0913 -- one call with names for a notebook; each is an 
     queries : int, optional
         Number of queries. Give it or ``votes``; class sums, which are charged once, need neither.
     votes : array_like, optional
-        Whole numbers of votes, shape ``[queries, classes]``. Figures computed from them are secret.
+        Whole numbers of votes, shape ``[queries, classes]``. Figures computed from them are secret, and need
+        collegium-reproduction.
     delta : float
         δ of the guarantee, in (0, 1).
     answered : int, optional
@@ -184,6 +185,8 @@ def account(  # noqa: PLR0913 -- one call with names for a notebook; each is an 
         If ``votes`` are not counts.
     UnsupportedAccounting
         If the mechanism's analysis does not cover the unit, the adjacency or votes.
+    MissingExtra
+        If there are ``votes``, and collegium-reproduction is not installed.
 
     References
     ----------
@@ -207,7 +210,8 @@ def account(  # noqa: PLR0913 -- one call with names for a notebook; each is an 
     known, secret = classes, None
     if counts is not None:  # refused at once, before the exact accountant takes its time
         known = counts.shape[1]
-        secret = secret_epsilons(
+        analysis = of_distribution("what follows from votes", "collegium_reproduction.secret_epsilons")
+        secret = analysis.secret_epsilons(
             mechanism, counts, delta, unit=protected, added=added, orders=orders, conversion=conversion
         )
     with telling(progress):

@@ -13,10 +13,9 @@ from collegium_accounting.errors import ConfigurationError, UnsupportedAccountin
 from collegium_accounting.game.laws import Law, block_epsilon
 from collegium_accounting.game.winner import RoundLaw, winner_profile
 from collegium_accounting.mechanisms.base import Mechanism, Stage
-from collegium_accounting.mechanisms.votes import VoteMechanism
 from collegium_accounting.noise.distributed import COORDINATOR, AddedBy
-from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon, FloatArray, RenyiCurve
-from collegium_accounting.units import IntArray, Unit
+from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon, RenyiCurve
+from collegium_accounting.units import Unit
 
 Bound = Literal["exact", "classic"]
 """Which data-independent bound is the headline and stops budgets: the exact accountant, or the Rényi bounds of
@@ -156,48 +155,4 @@ def with_published(
         known,
         published=published_curve(charges, orders).to_epsilon(known.delta, conversion),
         moments=published_curve(charges, PAPER_ORDERS).to_epsilon(known.delta, Conversion.CLASSIC),
-    )
-
-
-def secret_epsilons(  # noqa: PLR0913 -- each is a choice of its own; callers name those that they make
-    mechanism: Mechanism,
-    votes: IntArray,
-    delta: float,
-    *,
-    unit: Unit,
-    added: AddedBy = COORDINATOR,
-    orders: tuple[float, ...] = WIDE_ORDERS,
-    conversion: Conversion = Conversion.IMPROVED,
-    noise: Sequence[str] = ("continuous", "discrete"),
-) -> SecretEpsilons:
-    """ε of answering all of ``votes``, shape ``[queries, classes]``, by every analysis of votes.
-
-    The exact losses are computed for the kinds of ``noise``, and for units of one vote alone. Raises
-    UnsupportedAccounting where the mechanism's loss must not be computed from votes.
-    """
-    if added.parties:
-        raise UnsupportedAccounting(
-            "under masked+noised the coordinator sees the noisy counts of every class, to which no data-dependent "
-            "analysis applies: account with --queries"
-        )
-    if not isinstance(mechanism, VoteMechanism):
-        raise UnsupportedAccounting(mechanism.no_votes_because)
-    analysed = mechanism  # a closure does not see what was tested of the parameter
-
-    def converted(
-        losses: FloatArray | None, on: tuple[float, ...] = orders, by: Conversion = conversion
-    ) -> Epsilon | None:
-        return None if losses is None else RenyiCurve(on, losses.sum(axis=0)).to_epsilon(delta, by)
-
-    def exact(kind: str) -> Epsilon | None:
-        if kind not in noise or unit.votes > 1:
-            return None
-        return converted(analysed.exact_loss(votes, orders, unit.adjacency, kind == "discrete"))
-
-    moments = mechanism.paper_bound(votes, PAPER_ORDERS, unit)
-    return SecretEpsilons(
-        paper_bound=converted(mechanism.paper_bound(votes, orders, unit)),
-        paper_bound_moments=converted(moments, PAPER_ORDERS, Conversion.CLASSIC),
-        exact=exact("continuous"),
-        exact_released=exact("discrete"),
     )

@@ -7,7 +7,8 @@ class, which is the hardest way to share out the rest.
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -288,7 +289,7 @@ def _most_queries(epsilon_of: Any, epsilon: float, wanted: int | None) -> int:
 
 def pyplot() -> Any:
     """matplotlib's drawing functions, without a screen; MissingExtra where it is not installed."""
-    with optional_import("a picture of the plans"):
+    with optional_import("a picture"):
         import matplotlib
 
         matplotlib.use("Agg")
@@ -296,23 +297,31 @@ def pyplot() -> Any:
     return functions
 
 
-def draw(found: Sequence[Choice], chosen: Choice, target: Target, path: Path) -> None:
-    """The trade-off as a picture: affordable answers against agreement, one curve per mechanism."""
+@contextmanager
+def picture(path: Path, inches: tuple[float, float]) -> Iterator[Any]:
+    """Axes to draw on, of a picture that is in the file ``path`` afterwards; ConfigurationError where it cannot be."""
     functions = pyplot()
-    figure, axes = functions.subplots(figsize=(7.0, 4.5))
-    for name in sorted({choice.mechanism for choice in found}):
-        points = sorted((c.answered, 100.0 * _worth(c)[0]) for c in found if c.mechanism == name)
-        axes.plot(*zip(*points, strict=True), marker="o", linestyle="-" if len(points) < 20 else "", label=name)
-    axes.plot(chosen.answered, 100.0 * _worth(chosen)[0], marker="*", markersize=16, color="black", label="chosen")
-    axes.set_xscale("log")
-    axes.set_xlabel(f"labels within ε = {target.epsilon:g} at δ = {target.delta:g}")
-    axes.set_ylabel("labels that name the majority class, %")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.tight_layout()
+    figure, axes = functions.subplots(figsize=inches)
     try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"the plot cannot be written to {path}: {error}") from None
+        yield axes
+        figure.tight_layout()
+        try:
+            figure.savefig(path)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"the plot cannot be written to {path}: {error}") from None
     finally:
         functions.close(figure)
+
+
+def draw(found: Sequence[Choice], chosen: Choice, target: Target, path: Path) -> None:
+    """The trade-off as a picture: affordable answers against agreement, one curve per mechanism."""
+    with picture(path, (7.0, 4.5)) as axes:
+        for name in sorted({choice.mechanism for choice in found}):
+            points = sorted((c.answered, 100.0 * _worth(c)[0]) for c in found if c.mechanism == name)
+            axes.plot(*zip(*points, strict=True), marker="o", linestyle="-" if len(points) < 20 else "", label=name)
+        axes.plot(chosen.answered, 100.0 * _worth(chosen)[0], marker="*", markersize=16, color="black", label="chosen")
+        axes.set_xscale("log")
+        axes.set_xlabel(f"labels within ε = {target.epsilon:g} at δ = {target.delta:g}")
+        axes.set_ylabel("labels that name the majority class, %")
+        axes.grid(alpha=0.3)
+        axes.legend()

@@ -5,15 +5,12 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
 from collegium_accounting.divergences.grids import NoiseLaw, ThresholdTestLaw
-from collegium_accounting.divergences.papers import theorem_6
 from collegium_accounting.mechanisms.base import SumMode
 from collegium_accounting.mechanisms.gnmax import GaussianVotes
 from collegium_accounting.mechanisms.labels import ArgMax, LabelStage, Threshold
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
 from collegium_accounting.mechanisms.votes import VoteMechanism
-from collegium_accounting.renyi import FloatArray, gaussian_curve
-from collegium_accounting.units import IntArray, Unit
 
 _THRESHOLDS_TRIED = (0.5, 0.6, 0.7, 0.8)
 """Shares of the teachers."""
@@ -54,16 +51,6 @@ class ConfidentGNMax(VoteMechanism):
 
     def screen_law(self, discrete: bool) -> ThresholdTestLaw:
         return ThresholdTestLaw(self.sigma1, self.threshold, discrete)
-
-    def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> FloatArray:
-        """α/(2σ₁²) + Theorem 6, as if every query were answered.
-
-        The published accounts weigh Theorem 6 by the probability of an answer, which is an expectation
-        and no bound: at high orders it is below the true divergence.
-        """
-        screening = gaussian_curve(float(unit.votes), self.sigma1, orders).values
-        bound: FloatArray = screening + theorem_6(counts, self.sigma2, orders, unit)
-        return bound
 
     @classmethod
     def plans(cls, noise_votes: float, teachers: int) -> Iterable[Self]:

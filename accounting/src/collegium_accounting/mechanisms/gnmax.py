@@ -6,15 +6,13 @@ from typing import Annotated, ClassVar, Self
 
 from collegium_accounting.divergences.grids import NoiseLaw
 from collegium_accounting.divergences.independent import l1_moved, l2_moved
-from collegium_accounting.divergences.papers import theorem_6
 from collegium_accounting.mechanisms.base import SumMode
 from collegium_accounting.mechanisms.gaussian_stage import GaussianLabels
 from collegium_accounting.mechanisms.labels import ArgMax, LabelStage, Seen
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
 from collegium_accounting.mechanisms.votes import VoteMechanism
-from collegium_accounting.renyi import FloatArray
-from collegium_accounting.units import IntArray, Unit
+from collegium_accounting.units import Unit
 
 
 @register
@@ -40,10 +38,6 @@ class GNMax(VoteMechanism):
 
     def noise_law(self, discrete: bool) -> NoiseLaw:
         return NoiseLaw("discrete-gaussian" if discrete else "gaussian", self.sigma)
-
-    def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> FloatArray:
-        """Papernot et al. 2018, Theorem 6."""
-        return theorem_6(counts, self.sigma, orders, unit)
 
     @classmethod
     def plans(cls, noise_votes: float, teachers: int) -> Iterable[Self]:

@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar, Self
 
 from collegium_accounting.divergences.grids import NoiseLaw
 from collegium_accounting.divergences.independent import laplace_curve_of_counts, theorem_2
-from collegium_accounting.divergences.papers import theorem_3
 from collegium_accounting.game.laws import Law, RenyiLaw
 from collegium_accounting.game.winner import RoundLaw, winner_is_searched
 from collegium_accounting.mechanisms.base import Noise
@@ -14,7 +13,7 @@ from collegium_accounting.mechanisms.labels import LabelStage
 from collegium_accounting.mechanisms.parameters import Parameter
 from collegium_accounting.mechanisms.registry import register
 from collegium_accounting.mechanisms.votes import VoteMechanism
-from collegium_accounting.renyi import WIDE_ORDERS, FloatArray, RenyiCurve
+from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
 from collegium_accounting.units import IntArray, Unit, checked_counts, winners
 
 
@@ -42,10 +41,6 @@ class LNMax(VoteMechanism):
 
     def noise_law(self, discrete: bool) -> NoiseLaw:
         return NoiseLaw("discrete-laplace" if discrete else "laplace", 1.0 / self.gamma)
-
-    def paper_bound(self, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> FloatArray:
-        """PATE Theorem 3 with Lemma 4."""
-        return theorem_3(counts, self.gamma, orders, unit)
 
     @classmethod
     def plans(cls, noise_votes: float, teachers: int) -> Iterable[Self]:

@@ -8,7 +8,7 @@ import typer
 
 from collegium.clock import utc_now
 from collegium.coordinator.cli.ledger_cli import public_key_of
-from collegium.coordinator.report.registry import as_yaml, registry_record
+from collegium.coordinator.report.registry import registry_yaml
 from collegium.coordinator.report.statement import check_statement, facts_of, render, statement_of
 from collegium.whole_files import write_whole
 from collegium_accounting.terminal import epsilon_text
@@ -58,11 +58,11 @@ def statement(
             typer.echo(f"signed by the given key {spent['public_key']}")
         return
     if shape == "registry":
-        record = registry_record(facts_of(run, utc_now().isoformat(timespec="seconds")))
+        record = registry_yaml(facts_of(run, utc_now().isoformat(timespec="seconds")))
         if output is None:
-            typer.echo(as_yaml(record), nl=False)
+            typer.echo(record, nl=False)
         else:
-            write_whole(output, as_yaml(record))
+            write_whole(output, record)
         return
     made = statement_of(run, utc_now().isoformat(timespec="seconds"))
     if as_json:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,85 +12,47 @@ from collegium.coordinator.selection.pool_geometry import fit_features, public_r
 from collegium.coordinator.settings.kinds import register
 from collegium.coordinator.settings.run_config import NeighboursConfig
 from collegium.data.task import Inputs
-from collegium.errors import ConfigurationError, DataError, StorageError
-from collegium.models.features import Features, dimensions, extract
-from collegium.models.students import Student
+from collegium.models.features import Features, extract
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.question import PoolRange, Question, Terms
 
 PRETRAINED = "pretrained"
 """Features that a network learned from the pool without labels."""
 
-STUDENT = "student"
-"""Features of the student of the labels so far; Private-kNN's iterations (Zhu et al. 2020, section 3)."""
-
 
 def features_of(
-    settings: NeighboursConfig,
-    pool: NDArray[Any],
-    inputs: Inputs,
-    pretrained: Callable[[], bytes],
-    student: Student | None = None,
+    settings: NeighboursConfig, pool: NDArray[Any], inputs: Inputs, pretrained: Callable[[], bytes]
 ) -> Features:
-    """The features by which records near a query are found. They are made from the pool and from ``student`` alone.
+    """The features by which records near a query are found. They are made from the pool alone.
 
     Parameters
     ----------
     pretrained : returns the file of a network that learned from the pool without labels; called only where
         ``settings`` want it.
-    student : of the labels so far; None before there is one, and then the features do not need it.
 
     Raises
     ------
     ConfigurationError
-        If the student is no network, or too few principal components exist.
+        If too few principal components exist.
     """
     name, network = settings.features, settings.network_bytes()
     if name == PRETRAINED:
         name, network = "network", pretrained()
-    if name == STUDENT:
-        name = "hog" if inputs.kind == "image" else "standard"
-        if student is not None:
-            name, network = "network", _network_of(student, inputs)
-    kept = settings.dimensions
-    if kept is not None and student is not None:
-        # Another network may have fewer features than the components that were asked for.
-        kept = min(kept, dimensions(Features(name, network=network), inputs), len(pool) - 1)
-    return fit_features(name, kept, pool, inputs, network)
-
-
-def _network_of(student: Student, inputs: Inputs) -> bytes:
-    network = getattr(student, "to_bytes", bytes)()
-    try:
-        dimensions(Features("network", network=network), inputs)
-    except (DataError, StorageError) as error:
-        raise ConfigurationError(
-            f"neighbours.features = 'student' needs a student that is a network ending in a linear layer: {error}"
-        ) from error
-    return network
+    return fit_features(name, settings.dimensions, pool, inputs, network)
 
 
 class OfRecords(RunKind):
-    """Asks records that are compared with inputs by public features; derive a class for each way to choose them.
-
-    Parameters
-    ----------
-    student : of the labels so far, where the settings want its features.
-    """
+    """Asks records that are compared with inputs by public features; derive a class for each way to choose them."""
 
     section = "neighbours"
 
-    def __init__(self, facts: RunFacts, student: Student | None = None) -> None:
+    def __init__(self, facts: RunFacts) -> None:
         super().__init__(facts)
         config, settings = facts.config, facts.config.neighbours
         assert settings is not None  # the configuration's own checks
         self.settings_here = settings
-        self.want_student = settings.features == STUDENT
-        self.features = features_of(settings, facts.pool, config.task.inputs, facts.pretrained, student)
+        self.features = features_of(settings, facts.pool, config.task.inputs, facts.pretrained)
         self._values = extract(self.features, facts.pool, config.task.inputs)
-
-    def informed_by(self, student: Student) -> Self:
-        return type(self)(self.facts, student)
 
     def ask(self, terms: Terms, inputs: PoolRange) -> Question:
         return self._ask(terms, inputs, self._values, np.asarray(inputs.indices, dtype=np.int64))

@@ -19,7 +19,7 @@ from collegium.coordinator.run.run_record import (
     RoundRecord,
     RunRecord,
 )
-from collegium.privacy.analysis.evaluation import Measures
+from collegium.privacy.analysis.evaluation import Estimate, Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.whole_files import write_whole
 from collegium_accounting.analysis.epsilons import value_of
@@ -71,7 +71,13 @@ def render(run: RunRecord) -> str:
             unit_is=run.record_is if privacy is None or privacy.terms.unit == "record" else privacy.terms.unit,
             parties=_parties(run.parties),
             promises=promises,
-            verdict=_verdict(run, promises, student),
+            same_again=SAME_AGAIN,
+            weak_classes=[
+                row
+                for row in ([] if student is None else student.per_class)
+                if row.accuracy is not None and row.accuracy < _WEAK_CLASS
+            ],
+            weak_measured=[] if run.evaluation is None else _weak_measured(run.evaluation.measures),
             evaluation=run.evaluation,
             on_scale=[
                 (f"one {one['unit_is']}", one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)
@@ -92,10 +98,10 @@ def render(run: RunRecord) -> str:
 
 @cache
 def templates(package: str) -> Environment:
-    """The templates in the folder of ``collegium.<package>``; whatever they show is escaped, except in Markdown."""
+    """The templates in the folder of ``collegium.<package>``; what pages and pictures show is escaped."""
     environment = Environment(
         loader=PackageLoader(f"collegium.{package}", "."),
-        autoescape=lambda name: name is None or not name.endswith(".md.j2"),
+        autoescape=lambda name: name is None or name.endswith((".html.j2", ".svg.j2")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -113,7 +119,7 @@ def templates(package: str) -> Environment:
 
 
 def promises_of(privacy: LedgerReport, record_is: str) -> list[dict[str, Any]]:
-    """What may be promised to whom, the budget's own unit first: a name, ε, and its meaning in words.
+    """What may be promised to whom, the budget's own unit first: a name, ε, and its meaning in words and as a colour.
 
     ``record_is`` : what one record is, see `RunRecord.record_is`.
     """
@@ -123,70 +129,16 @@ def promises_of(privacy: LedgerReport, record_is: str) -> list[dict[str, Any]]:
             continue
         epsilon = privacy.units[name].epsilon
         whose = record_is if name == "record" else "institution"
-        promises.append({"unit": name, "unit_is": whose, "epsilon": epsilon, "means": plain_epsilon(epsilon)})
+        _, _, how, colour = next(grade for grade in _GRADES if float(epsilon) <= grade[0])
+        promise = {"unit": name, "unit_is": whose, "epsilon": epsilon, "means": plain_epsilon(epsilon)}
+        promises.append(promise | {"how": how, "colour": colour})
     return promises
 
 
-def _verdict(run: RunRecord, promises: list[dict[str, Any]], student: Quality | None) -> list[tuple[str, str, str]]:
-    """Of persons or rows, institutions and the model: the subject, one sentence, and its colour."""
-    lines = [] if run.refused is None else [("This run", f"is not published: {run.refused}.", "bad")]
-    if run.labels is not None and run.labels.stopped == SAME_AGAIN:
-        lines.append(("This student", f"is no new one: {SAME_AGAIN}.", "bad"))
-    if run.groups is not None and run.groups.why is not None:
-        lines.append(("Groups", f"{run.groups.why}.", "bad"))
-    whose = "Persons" if run.record_is == "person" else "Rows (a person may have several)"
-    for unit, subject in (("record", whose), ("party", "Institutions")):
-        epsilon = next((one["epsilon"] for one in promises if one["unit"] == unit), None)
-        if not run.private:
-            lines.append((subject, "not protected: the noise can be computed again.", "bad"))
-        elif epsilon is None:
-            lines.append((subject, "nothing is promised.", "bad" if promises else "fair"))
-        else:
-            _, _, how, colour = next(grade for grade in _GRADES if float(epsilon) <= grade[0])
-            lines.append((subject, f"{how} protected, ε = {epsilon_text(float(epsilon))}.", colour))
-    measured = None if run.evaluation is None else run.evaluation.measures
-    if run.refused is not None:
-        measured = student = None
-    on_model = _verdict_on_model(student) if measured is None or student is not None else _verdict_measured(measured)
-    if (check := run.pool_check) is not None:
-        colour = "fair" if check.found is None or check.found.p_value is None else "good"
-        lines.append(("The pool", str(check), "bad" if check.found is not None and check.found.flagged else colour))
-    return [*lines, ("The model", *on_model)]
-
-
-def _verdict_measured(measured: Measures) -> tuple[str, str]:
-    """On the model, from what the institutions measured on their own records."""
-    if measured.accuracy is None or measured.constant is None:
-        return "its quality drowned in the noise of the measurement: spend more ε on it.", "fair"
-    always = f"always answering “{measured.constant_class}” ({_percent(measured.constant.value)})"
-    text = f"right for {measured.accuracy} of the institutions' own records"
-    if not measured.better_than_constant:
-        return f"{text}: not shown to be better than {always}.", "bad"
-    pairs = [(name, found) for name, found in zip(measured.classes, measured.recall, strict=True) if found is not None]
-    weak = [f"“{name}” {_percent(found.value)}" for name, found in pairs if found.value < _WEAK_CLASS]
-    told = f" Weak classes: {', '.join(weak[:3])}." if weak else ""
-    return f"{text}; {always} is worse.{told}", "fair" if weak else "good"
-
-
-def _verdict_on_model(student: Quality | None) -> tuple[str, str]:
-    if student is None or student.accuracy is None:
-        return "its quality was not measured.", "fair"
-    text, colour = f"right for {_percent(student.accuracy)} of {student.inputs} held-out inputs", "good"
-    if student.constant is not None:
-        answer, share = student.constant
-        error = math.sqrt(max(share * (1.0 - share), 1e-9) / student.inputs)
-        better = (student.accuracy - share) / error
-        if better < 2.0:
-            text += f": no better than always answering “{answer}” ({_percent(share)})"
-            colour = "bad"
-        else:
-            text += f"; always answering “{answer}” would be right for {_percent(share)}"
-    weak = [row for row in student.per_class if row.accuracy is not None and row.accuracy < _WEAK_CLASS]
-    if weak:
-        told = ", ".join(f"“{row.class_name}” {_percent(row.accuracy)}" for row in weak[:3])
-        more = f" and {len(weak) - 3} more classes" if len(weak) > 3 else ""
-        text, colour = f"{text}. Weak classes: {told}{more}", "bad" if colour == "bad" else "fair"
-    return text + ".", colour
+def _weak_measured(measured: Measures | None) -> list[tuple[str, Estimate]]:
+    """The classes of which the institutions' records say that the student gets a smaller share right."""
+    found = [] if measured is None else zip(measured.classes, measured.recall, strict=True)
+    return [(name, recall) for name, recall in found if recall is not None and recall.value < _WEAK_CLASS]
 
 
 def _mistakes(student: Quality | None) -> list[tuple[str, str, int]]:

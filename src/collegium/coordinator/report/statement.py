@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from collegium.coordinator.report.page import STYLE, plain_epsilon, templates
-from collegium.coordinator.report.statement_words import CHANGES, not_protected, who_adds, who_colludes, worth_of_delta
 from collegium.coordinator.run.run_folder import ledger_of, plain, read_run
 from collegium.errors import ConfigurationError, IdentityError, LedgerCorrupt, StorageError
 from collegium.privacy.ledger.chain import Chain, Head
@@ -33,6 +32,14 @@ from collegium.protocol.roster import Roster
 from collegium.version import __version__
 from collegium.whole_files import read_whole
 from collegium_accounting.game.laws import RenyiLaw, VectorLaw
+
+CHANGES = {
+    ("record", "add-remove"): "one {record} was added or removed; to replace one is both, and costs more",
+    ("record", "replace"): "the votes that hang on one {record} were others",
+    ("party", "add-remove"): "one whole institution took part or did not",
+    ("party", "replace"): "all records of one institution were others",
+}
+"""What may differ between two neighbouring data sets, by unit and adjacency."""
 
 FORMAT = 1
 _PURPOSE = b"collegium statement v1\0"
@@ -67,7 +74,7 @@ def facts_of(run: Path, made_utc: str) -> dict[str, Any]:
         "made_utc": made_utc,
         "ledger": spent,
         "recorded": recorded,
-        "words": _words(spent, recorded),
+        "words": words_of(spent, recorded),
     }
     read: dict[str, Any] = plain(facts)
     return read
@@ -134,7 +141,7 @@ def check_statement(run: Path, file: Path, key: bytes | None = None) -> Mapping[
     differing = [name for name in spent if name != "promises" and spent[name] != facts["ledger"].get(name)]
     if differing or not _covered(spent["promises"], facts["ledger"].get("promises")):
         raise LedgerCorrupt(f"the statement does not say of {', '.join(differing) or 'ε'} what the ledger does")
-    if facts["words"] != plain(_words(facts["ledger"], facts["recorded"])) or (page and text != render(statement)):
+    if facts["words"] != plain(words_of(facts["ledger"], facts["recorded"])) or (page and text != render(statement)):
         made = facts["software"]
         if made != f"collegium {__version__}":
             raise ConfigurationError(f"the figures agree; the words are of {made}: check them with that version")
@@ -252,13 +259,13 @@ def _certificates(folder: Path) -> dict[str, str | None]:
     return found
 
 
-def _words(spent: Mapping[str, Any], recorded: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "who_adds_the_noise": who_adds(spent, recorded),
-        "who_could_collude": who_colludes(spent, recorded),
-        "not_protected": not_protected(spent, recorded),
-        "delta": worth_of_delta(spent),
-    }
+def words_of(spent: Mapping[str, Any], recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The sentences of statement_words.txt.j2: one text each, and a list of what ε does not cover."""
+    words: Any = templates("coordinator.report").get_template("statement_words.txt.j2")
+    module = words.make_module({"spent": spent, "recorded": recorded})
+    names = ("who_adds_the_noise", "who_could_collude", "not_protected", "delta")
+    lines = {name: str(getattr(module, name)()).splitlines() for name in names}
+    return {name: told if name == "not_protected" else " ".join(told) for name, told in lines.items()}
 
 
 def _signer(home: Path, public_key: str) -> Ed25519PrivateKey:

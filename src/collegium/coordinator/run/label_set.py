@@ -1,4 +1,4 @@
-"""The queries so far and their labels, which are all that later choices and students may use; how good labels are."""
+"""The queries and their labels, which are all that a student may use; how good labels are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -154,12 +154,3 @@ class LabelSet:
     def classes(self) -> IntArray:
         """The classes of `labelled`."""
         return self.labels[self.labels >= 0]
-
-    @property
-    def teaches(self) -> bool:
-        """Whether a student can learn from it: two classes or more."""
-        return len(np.unique(self.classes)) >= 2
-
-    def followed_by(self, later: "LabelSet") -> "LabelSet":
-        """These queries, then those of ``later``."""
-        return LabelSet(np.concatenate([self.indices, later.indices]), np.concatenate([self.labels, later.labels]))

@@ -4,10 +4,12 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+import numpy as np
+
 from collegium.coordinator.asking import Asking
 from collegium.coordinator.contradictions import Counted, check_counts
 from collegium.coordinator.groups import Verdict
-from collegium.coordinator.kind import RunFacts, RunKind, Sums, kind_of
+from collegium.coordinator.kind import RunFacts, Sums, kind_of
 from collegium.coordinator.kinds.evaluation import PrivateEvaluation
 from collegium.coordinator.kinds.labels import Labels
 from collegium.coordinator.kinds.pool_check import PoolCheck
@@ -28,8 +30,8 @@ from collegium.coordinator.run.run_record import (
 )
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
+from collegium.coordinator.selection.plan import Plan
 from collegium.coordinator.selection.queries import query_key
-from collegium.coordinator.selection.query_selector import Plan, QuerySelector
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.coordinator.statement import Statement
 from collegium.errors import (
@@ -95,7 +97,6 @@ class OpenRun:
         self._notes = RunNotes(record, folder, setup.watch)
         self._plan = Plan(config, public.spec, setup.positions)
         self._trainer = StudentTrainer(config, public, setup.cache, setup.compute, self._notes.tell)
-        self._selector = QuerySelector(config, self._plan, public.pool.x, self._trainer)
         named, study = ledger_id(ledger), setup.storage.study
         self._evaluation = PrivateEvaluation(setup, self._notes, named, config.evaluation)
         self._counts: list[CountsOnce] = [
@@ -121,9 +122,9 @@ class OpenRun:
         self._trainer.check()
         if self._sums is not None and self._sums.held:
             return len(self._unchosen())  # they label for nothing
-        indices = self._plan.noted(self.record, 0, LabelSet.nothing())
+        indices = self._plan.noted(self.record)
         keys = [_UNCHOSEN] if indices is None else self._keys_of(indices)
-        self._why_nothing_to_ask(keys, keys)
+        self._why_nothing_to_ask(keys)
         return len(self._labels.worth_asking(self._unchosen()))
 
     def foresee(self) -> Foreseen:
@@ -143,7 +144,7 @@ class OpenRun:
         labels, terms = self._ledger.labels(), self._ledger.terms()
         return Foreseen(
             affordable=affordable,
-            wanted=sum(self._plan.sizes),
+            wanted=self._plan.size,
             decided=self._decided,
             taken=sum(key not in labels for key in self._labels.all()),
             sums=0 if sums is None else len(sums.held) + sums.lacking,
@@ -164,7 +165,7 @@ class OpenRun:
 
     def _unchosen(self) -> list[str]:
         """Names in place of the keys of queries that have no label yet."""
-        return [f"{_UNCHOSEN} {number}" for number in range(sum(self._plan.sizes) - self._decided)]
+        return [f"{_UNCHOSEN} {number}" for number in range(self._plan.size - self._decided)]
 
     def evaluate(self) -> None:
         """Have the parties measure the student of the labels so far, where that is configured."""
@@ -177,7 +178,7 @@ class OpenRun:
             self.record.refused = None
 
     def label(self) -> None:
-        """Round by round: choose queries, put them to the parties, and choose by the labels that they got."""
+        """Choose queries, and put them to the parties."""
         with self._refused_where_false():
             self._pay_for_counts()
             self._label()
@@ -236,20 +237,15 @@ class OpenRun:
     def _keys_of(self, indices: IntArray) -> list[str]:
         return [query_key(self._public.pool.x[index], self._setup.storage.study) for index in indices]
 
-    def _held(self, indices: IntArray) -> LabelSet:
-        """The labels that the ledger has for these inputs of the pool."""
-        keys = self._keys_of(indices)
-        return LabelSet.of(indices, keys, self._labels.held(keys))
-
-    def _why_nothing_to_ask(self, keys: list[str], so_far: list[str]) -> str | None:
+    def _why_nothing_to_ask(self, keys: list[str]) -> str | None:
         """Why the budget takes none of ``keys`` any more, None where it does or all have a label.
 
-        BudgetExceeded when it never took any of those chosen ``so_far``.
+        BudgetExceeded when it never took any of them.
         """
         if not self._labels.pending(keys) or self._labels.worth_asking(keys):
             return None
         stopped = self._why_stopped()
-        if not self._labels.held(so_far):
+        if not self._labels.held(keys):
             raise BudgetExceeded(stopped)
         return stopped
 
@@ -257,40 +253,33 @@ class OpenRun:
         self.record.state = "labelling"
         for counted in self._counts:
             counted.count(self._releases)
-        self._label_set, self._keys, stopped = LabelSet.nothing(), list[str](), None
-        for number in range(len(self._plan.sizes)):
-            indices = self._plan.noted(self.record, number, self._label_set)
-            if indices is None:
-                # A quick choice is made even where the budget is spent, as its queries may have labels. A network is
-                # trained for a choice only where the budget takes one more query.
-                slow = self._selector.needs_training(number)
-                if slow and (stopped := self._why_nothing_to_ask([_UNCHOSEN], self._keys)):
-                    break
-                indices = self._choose(number)
-            keys = self._keys_of(indices)
-            self._keys += keys
-            queries = {key: int(index) for key, index in zip(reversed(keys), reversed(indices), strict=True)}
-            queries = {key: queries[key] for key in dict.fromkeys(keys)}
-            released = self._sums is not None and self._sums.held  # they label for nothing
-            stopped = None if released else self._why_nothing_to_ask(list(queries), self._keys)
-            if stopped is None and self._sums is not None:
-                with self._notes.timed("labels"):
-                    stopped = self._label_by_sums(self._sums, queries)
-            elif stopped is None and self._labels.pending(queries):
-                kind = self._informed_kind()
-                with self._notes.timed("labels"):
-                    told_to_stop = self._ask(kind, queries)
-                if told_to_stop:
-                    self._notes.write()
-                    return
-                if set(self._labels.pending(queries)) - self._labels.lost(list(queries)):
-                    stopped = self._why_stopped()
-            self._label_set = self._label_set.followed_by(self._held(indices))
-            if stopped is not None:
-                break
+        indices = self._plan.noted(self.record)
+        if indices is None:
+            # A quick choice is made even where the budget is spent, as its queries may have labels. A network is
+            # trained for a choice only where the budget takes one more query.
+            if self._plan.needs_training:
+                self._why_nothing_to_ask([_UNCHOSEN])
+            indices = self._choose()
+        self._keys = self._keys_of(indices)
+        queries = {key: int(index) for key, index in zip(reversed(self._keys), reversed(indices), strict=True)}
+        queries = {key: queries[key] for key in dict.fromkeys(self._keys)}
+        released = self._sums is not None and self._sums.held  # they label for nothing
+        stopped = None if released else self._why_nothing_to_ask(list(queries))
+        if stopped is None and self._sums is not None:
+            with self._notes.timed("labels"):
+                stopped = self._label_by_sums(self._sums, queries)
+        elif stopped is None and self._labels.pending(queries):
+            with self._notes.timed("labels"):
+                told_to_stop = self._ask(queries)
+            if told_to_stop:
+                self._notes.write()
+                return
+            if set(self._labels.pending(queries)) - self._labels.lost(list(queries)):
+                stopped = self._why_stopped()
+        self._label_set = LabelSet.of(indices, self._keys, self._labels.held(self._keys))
         self._note_labels(stopped)
 
-    def _ask(self, kind: RunKind, queries: Mapping[str, int]) -> bool:
+    def _ask(self, queries: Mapping[str, int]) -> bool:
         """Have labels of ``queries``, batch by batch, until the budget ends; True where the run was told to stop."""
         if lost := self._labels.lost(list(queries)):
             logger.warning(LOST, len(lost))
@@ -299,7 +288,7 @@ class OpenRun:
             batch = {key: queries[key] for key in keys[start : start + size]}
             if not self._labels.worth_asking(list(batch)):
                 continue
-            fitted = self._labels.ask(kind, batch)
+            fitted = self._labels.ask(self._kind, batch)
             self._note_batch()
             self._releases.asking.show_ledger()
             if not fitted:
@@ -347,24 +336,15 @@ class OpenRun:
     def _why_stopped(self) -> str:
         return self._releases.statement.why_stopped(self._config.budget.epsilon)
 
-    def _choose(self, number: int) -> IntArray:
+    def _choose(self) -> IntArray:
         with self._notes.timed("choosing"):
-            choice, indices = self._selector.choose(number, self._label_set)
-        self.record.note_choice(number, self._plan.origin(number, self._label_set), choice, indices)
+            self.record.chosen = self._plan.choose(self._public.pool.x, self._trainer)
         self._notes.write()
-        return indices
-
-    def _informed_kind(self) -> RunKind:
-        """The questions as the student of the labels so far shapes them."""
-        if not (self._label_set.teaches and self._kind.want_student):
-            return self._kind
-        with self._notes.timed("choosing"):
-            return self._kind.informed_by(self._trainer.interim(self._label_set))
+        return np.array(self.record.chosen.indices, dtype=np.int64)
 
     def _note_labels(self, stopped: str | None) -> None:
         indices, labels, record = self._label_set.indices, self._label_set.labels, self.record
-        unchosen = sum(self._plan.sizes) - len(indices)
-        record.labels = labels_record(labels, indices, unchosen, self._public, self._config.task, stopped)
+        record.labels = labels_record(labels, indices, self._public, self._config.task, stopped)
         self._note_spending()
         record.state = "labelled"
         rows = zip(indices.tolist(), labels.tolist(), strict=True)
@@ -383,12 +363,11 @@ class OpenRun:
         self.record.ledger = LedgerRecord(head=str(self._ledger.head()), signed=signed)
 
     def _note_batch(self) -> None:
-        """Note the ledger's head, and tell how many queries are labelled; rounds that are not chosen count in full."""
+        """Note the ledger's head, and tell how many queries are labelled."""
         self._note_head()
         self._notes.write()
         distinct = list(dict.fromkeys(self._keys))
-        unchosen = sum(self._plan.sizes) - len(self._keys)
-        self._notes.tell("labels", len(self._labels.held(distinct)), len(distinct) + unchosen)
+        self._notes.tell("labels", len(self._labels.held(distinct)), len(distinct))
 
     def _fit_student(self) -> None:
         origin = self._trainer.origin(self._label_set)

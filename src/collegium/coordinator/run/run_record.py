@@ -27,7 +27,7 @@ from collegium.protocol.rehearsals import is_rehearsal
 from collegium.version import __version__
 from collegium_accounting.mechanisms import ABSTAIN, IntArray
 
-RUN_FORMAT: Final = 7
+RUN_FORMAT: Final = 8
 """Version of the record: raised with every change of its fields."""
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
@@ -96,8 +96,8 @@ class RoundRecord(Record):
     seconds: float
 
 
-class ChosenRound(Record):
-    """The queries that were chosen together, with a digest of everything that the choice followed from."""
+class ChosenQueries(Record):
+    """The queries of a run, with a digest of everything that the choice followed from."""
 
     origin: str
     choice: str
@@ -215,7 +215,7 @@ class RunRecord(Record):
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, ignored_types=(cached_property,))
 
-    format: Literal[7] = RUN_FORMAT
+    format: Literal[8] = RUN_FORMAT
     name: str
     state: str = "labelling"
     """``labelling``, ``labelled``, ``finished`` or ``stopped: why``."""
@@ -233,7 +233,7 @@ class RunRecord(Record):
     """What the ledger's entries came to when the labels were counted."""
     parties: dict[str, PartyRecord] = {}
     rounds: list[RoundRecord] = []
-    chosen: list[ChosenRound] = []
+    chosen: ChosenQueries | None = None
     labels: LabelsRecord | None = None
     student: StudentRecord | None = None
     pool_check: PoolCheckRecord | None = None
@@ -306,11 +306,6 @@ class RunRecord(Record):
                 party.rounds_answered += 1
             else:
                 party.failures.append(PartyFailure(when=f"round {number}", outcome=outcome))
-
-    def note_choice(self, number: int, origin: str, choice: str, indices: IntArray) -> None:
-        """Note the queries of round ``number``, so that a resumed run asks the same; later choices are forgotten."""
-        chosen = ChosenRound(origin=origin, choice=choice, indices=indices.tolist())
-        self.chosen = [*self.chosen[:number], chosen]
 
     def note_seconds(self, step: str, seconds: float) -> None:
         """Add to the time that a step has taken."""
@@ -394,7 +389,7 @@ def _versions() -> dict[str, str]:
 
 
 def labels_record(
-    labels: IntArray, indices: IntArray, unchosen: int, public: PublicData, task: Task, stopped: str | None
+    labels: IntArray, indices: IntArray, public: PublicData, task: Task, stopped: str | None
 ) -> LabelsRecord:
     """Count what was issued, and compare it with the pool's own labels where those are public.
 
@@ -402,15 +397,14 @@ def labels_record(
     ----------
     labels : a class, ABSTAIN or UNASKED for each query, shape ``[queries]``.
     indices : the queries' positions in the pool, shape ``[queries]``.
-    unchosen : queries that were never chosen, because the run stopped before their round.
     """
     given = labels[labels >= 0]
     truth = public.pool.y
     return LabelsRecord(
-        asked=len(labels) + unchosen,
+        asked=len(labels),
         answered=len(given),
         abstained=int((labels == ABSTAIN).sum()),
-        left_out=int((labels == UNASKED).sum()) + unchosen,
+        left_out=int((labels == UNASKED).sum()),
         stopped=stopped,
         per_class=[
             ClassCount(class_name=name, labels=count)

@@ -1,4 +1,4 @@
-"""Everything that a run learns: the published student, the students of earlier rounds, and features of the pool.
+"""Everything that a run learns: the published student, and features of the pool.
 
 It is learned from public data and released labels alone. Torch is loaded when something is learned, not before.
 """
@@ -15,18 +15,13 @@ from collegium.coordinator import students
 from collegium.coordinator.run.label_set import LabelSet
 from collegium.coordinator.run.surroundings import Compute, Tell
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
-from collegium.errors import CollegiumError, ConfigurationError
 from collegium.extras import optional_import
 from collegium.models.devices import resolve_device, set_threads
 from collegium.models.noisy_sums import NoisySums, OfPool
-from collegium.models.students import Student, read_student
-from collegium.models.whole_layers import ONE
-from collegium.models.whole_networks import WholeNetwork
-from collegium.settings import first_mistake
-from collegium.whole_files import replacing
+from collegium.models.students import Student
 
 if TYPE_CHECKING:
-    from collegium.coordinator.students.pretraining import Encoder, Pretraining
+    from collegium.coordinator.students.pretraining import Encoder
 
 
 class StudentTrainer:
@@ -48,13 +43,10 @@ class StudentTrainer:
     ) -> None:
         self._config, self._pool, self._spec, self._cache = config, public.pool.x, public.spec, cache
         self._device, self._threads, self._tell = compute.device, compute.threads, tell
-        self._interim: tuple[str, Student] | None = None
 
     def check(self) -> None:
-        """ConfigurationError when the student's method or settings, or the pretraining's, are not what they may be."""
+        """ConfigurationError when the student's method or settings are not what they may be."""
         students.chosen_method(self._config.student.method, self._config.student.options, self._config.task)
-        if self._config.queries.pretraining:
-            self._pretraining()
 
     def origin(self, label_set: LabelSet) -> str:
         """A digest of everything that a student of ``label_set`` is fitted from."""
@@ -62,12 +54,11 @@ class StudentTrainer:
         made_of = [label_set.indices.tolist(), label_set.labels.tolist(), student, seed, self._spec.sha256]
         return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
 
-    def fit(self, label_set: LabelSet, step: str = "student", sums: NoisySums | None = None) -> Student:
+    def fit(self, label_set: LabelSet, sums: NoisySums | None = None) -> Student:
         """Fit a student on these labels and the pool; see `fit_student` for errors.
 
         Parameters
         ----------
-        step : the name under which progress is told.
         sums : the class sums that the labels come from, where they do.
         """
         return students.fit_student(
@@ -80,7 +71,7 @@ class StudentTrainer:
             device=self._device,
             threads=self._threads,
             options=self._config.student.options,
-            progress=lambda done, total: self._tell(step, done, total),
+            progress=lambda done, total: self._tell("student", done, total),
             cache=self._cache,
             sums=sums,
         )
@@ -97,23 +88,6 @@ class StudentTrainer:
         networks = fit_beside(self._problem("networks"), found.probabilities, steps)
         return b"" if found.worse(networks.probabilities(self._pool)) else networks.to_bytes()
 
-    def interim(self, label_set: LabelSet) -> Student:
-        """The student of an earlier round. It is kept in the cache, so that a resumed run has the same student."""
-        origin = self.origin(label_set)
-        if self._interim is not None and self._interim[0] == origin:
-            return self._interim[1]
-        kept = self._cache / f"student-{origin[:32]}.safetensors"
-        student = self._kept(kept)
-        if student is None:
-            fitted = self.fit(label_set, "interim student")
-            with replacing(kept, "keep the student") as beside:
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                fitted.save(beside)
-            # What is read back is used at once too: nothing can differ between a run and its resumption.
-            student = read_student(kept, device=self._device)
-        self._interim = origin, student
-        return student
-
     def pretrained_features(self) -> NDArray[np.float32]:
         """Features of the pool, ``[inputs, dimensions]``, from a network that was pretrained without labels."""
         return self._pretrained().features(self._pool)
@@ -123,10 +97,12 @@ class StudentTrainer:
         return self._pretrained().published(self._pool).to_bytes()
 
     def _pretrained(self) -> "Encoder":
+        """The network, by the student's own settings of a pretraining, so that both share it."""
         with optional_import("pretraining"):
-            from collegium.coordinator.students.pretraining import pretrained
+            from collegium.coordinator.students.pretraining import Pretraining, pretrained
 
-        return pretrained(self._problem("pretraining"), self._pretraining())
+        method = students.chosen_method(self._config.student.method, self._config.student.options, self._config.task)
+        return pretrained(self._problem("pretraining"), getattr(method, "pretraining", Pretraining()))
 
     def _problem(self, step: str) -> students.LearningProblem:
         """The pool without labels, for what is told as this step."""
@@ -142,42 +118,3 @@ class StudentTrainer:
             lambda done, total: self._tell(step, done, total),
             self._cache,
         )
-
-    def student_features(self, label_set: LabelSet) -> NDArray[np.float32]:
-        """Features of the pool, ``[inputs, dimensions]``, from the student of these labels, which must be a network.
-
-        Raises
-        ------
-        ConfigurationError
-            If the student is no network.
-        """
-        student = self.interim(label_set)
-        if not isinstance(student, WholeNetwork):
-            raise ConfigurationError(
-                f"queries.features = 'student' needs a network, which the student {self._config.student.method!r} "
-                "is not: use 'raw', 'hog' or 'pretrained'"
-            )
-        return (student.features(self._pool) / ONE).astype(np.float32)
-
-    def _pretraining(self) -> "Pretraining":
-        """Settings of the pretraining: the student's own, so that both share one network, changed by the queries'."""
-        from pydantic import ValidationError
-
-        with optional_import("pretraining"):
-            from collegium.coordinator.students.pretraining import Pretraining
-
-        method = students.chosen_method(self._config.student.method, self._config.student.options, self._config.task)
-        own: Pretraining = getattr(method, "pretraining", Pretraining())
-        try:
-            return Pretraining.model_validate(own.model_dump() | self._config.queries.pretraining)
-        except ValidationError as error:
-            raise ConfigurationError(f"queries.pretraining.{first_mistake(error)}") from error
-
-    def _kept(self, kept: Path) -> Student | None:
-        """The student in the file ``kept``; None where there is none, or where it cannot be read."""
-        if not kept.exists():
-            return None
-        try:
-            return read_student(kept, device=self._device)
-        except CollegiumError:
-            return None

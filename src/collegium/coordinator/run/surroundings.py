@@ -22,8 +22,8 @@ from collegium_accounting.mechanisms import Mechanism
 class Progress:
     """How far a step of a run is.
 
-    The steps are ``pretraining``, ``interim student`` (before queries are chosen), ``describe``, ``hold_pool``,
-    ``fit``, ``votes``, ``labels``, ``student``, ``baseline`` and ``report``.
+    The steps are ``pretraining`` (before queries are chosen), ``describe``, ``hold_pool``, ``fit``, ``votes``,
+    ``networks`` (between class sums), ``labels``, ``student``, ``baseline`` and ``report``.
     """
 
     step: str
@@ -62,8 +62,7 @@ class Storage:
     ----------
     folder : the run's own folder; made where it is not there.
     ledger : the file of the ledger that pays; the folder's own where it is None. Runs of one consortium share one.
-    cache : folder of pretrained networks and of the students of earlier rounds; the run's own where it is None. Runs
-        may share one.
+    cache : folder of pretrained networks; the run's own where it is None. Runs may share one.
     study : whose labels are kept, where several share the ledger.
     signer : the coordinator's identity, which signs the ledger; None leaves it unsigned (simulations).
     """

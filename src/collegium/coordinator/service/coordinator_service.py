@@ -13,7 +13,7 @@ from collegium.coordinator.membership.members import Members
 from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Progress, Reach, Storage, Watch
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.coordinator.selection.query_selector import Plan, all_labelled
+from collegium.coordinator.selection.plan import Plan, all_labelled
 from collegium.coordinator.service.peer_events import OnEvent
 from collegium.coordinator.service.session_service import SessionService
 from collegium.coordinator.settings.consortium import ConsortiumConfig

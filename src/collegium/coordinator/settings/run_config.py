@@ -104,59 +104,25 @@ class BudgetConfig(Frozen):
         return min(self.study or self.epsilon, self.epsilon)
 
 
-BY_STUDENT = ("least-confident", "class-balanced")
-"""Choices that need a student, and so labels."""
-
-
 class QueriesConfig(Frozen):
-    """Which inputs of the pool are asked, and when. Chosen from public data and released labels: it costs nothing."""
+    """Which inputs of the pool are asked, and when. Chosen from public data alone: it costs nothing."""
 
     count: int = Field(default=100, ge=1)
     batch: int = Field(default=1000, ge=1)
     """Queries that parties answer at a time."""
-    choice: Literal["random", "representative", "farthest-first", "least-confident", "class-balanced"] = "random"
-    first: Literal["random", "representative"] = "representative"
-    """How the first round is chosen where ``choice`` needs a student."""
-    rounds: int = Field(default=1, ge=1)
-    """How often queries are chosen: from the second time on with the student of all labels so far."""
-    sizes: tuple[int, ...] | None = None
-    """Queries of each round, which add up to ``count``; equal parts where it is left out."""
-    features: Literal["hog", "raw", "pretrained", "student"] | None = None
-    """What inputs are compared by: gradient histograms or pixels and columns, both by their principal components,
-    a network pretrained on the pool, or the student of the labels so far (before there is one: pretrained, for
-    tables raw). Where it is left out: hog for images, raw for tables."""
-    pretraining: dict[str, float | int | str] = Field(default_factory=dict)
-    """Settings of the pretraining other than the student's own, or than the usual ones where it has none."""
-
-    @model_validator(mode="after")
-    def _rounds_add_up(self) -> "QueriesConfig":
-        if self.choice in BY_STUDENT and self.rounds < 2:
-            raise ValueError(f"the choice {self.choice!r} needs a student, and so rounds of at least 2")
-        if self.rounds > self.count:
-            raise ValueError(f"{self.count} queries cannot fill {self.rounds} rounds")
-        sizes = self.round_sizes()
-        if len(sizes) != self.rounds or sum(sizes) != self.count or min(sizes) < 1:
-            raise ValueError(
-                f"sizes must hold {self.rounds} numbers above 0 (rounds) that add up to {self.count} (count)"
-            )
-        return self
-
-    def round_sizes(self) -> tuple[int, ...]:
-        """Queries of each round; of equal parts the first ones are the larger."""
-        if self.sizes is not None:
-            return self.sizes
-        each, more = divmod(self.count, self.rounds)
-        return tuple(each + (number < more) for number in range(self.rounds))
+    choice: Literal["random", "representative"] = "random"
+    features: Literal["hog", "raw", "pretrained"] | None = None
+    """What representative inputs are compared by: gradient histograms or pixels and columns, both by their principal
+    components, or a network pretrained on the pool. Where it is left out: hog for images, raw for tables."""
 
 
 class NeighboursConfig(Frozen):
     """How records near a query are found, by public data alone; kinds of questions may add settings of their own."""
 
-    features: Literal["hog", "raw", "standard", "network", "pretrained", "student"] = "hog"
+    features: Literal["hog", "raw", "standard", "network", "pretrained"] = "hog"
     """Gradient histograms of images; the inputs themselves (columns scaled by the public schema); columns scaled by
-    the pool's means and deviations; what the last layer of ``network`` takes in, of a network pretrained on the pool
-    without labels (as for queries), or of the student of the labels so far, and before there is one gradient
-    histograms or scaled columns."""
+    the pool's means and deviations; what the last layer of ``network`` takes in, or of a network pretrained on the
+    pool without labels (as for queries)."""
     network: Path | None = None
     """Safetensors file of a named network: a student, or one trained on the pool without labels."""
     dimensions: int | None = Field(default=64, ge=1)
@@ -419,8 +385,6 @@ class RunConfig(Frozen):
             raise ValueError(f"task.multilabel and the mechanism {' or '.join(several)} belong together")
         if self.task.multilabel and self.evaluation is not None:
             raise ValueError("the section evaluation is for tasks with one class a record")
-        if self.task.multilabel and self.queries.choice in BY_STUDENT:
-            raise ValueError(f"queries.choice = {self.queries.choice!r} is for tasks with one class a record")
         return self
 
     @model_validator(mode="after")

@@ -6,7 +6,6 @@ probabilities.
 """
 
 import itertools
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,16 @@ from onnx import TensorProto, compose, helper, numpy_helper
 
 from collegium.data.encoding import read_numbers, text_of, texts_of
 from collegium.data.examples import encode
-from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
+from collegium.data.invented import drawn_inputs
+from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError, DataError
 from collegium.models.students import Student
 from collegium.whole_files import write_whole
 
 TOLERANCE = 1e-4
 """The largest difference of a probability that rounding explains."""
+_COMPARED = 200
+"""Inputs that are drawn where none are given to compare on."""
 _TREES = "ai.onnx.ml"
 _VERSIONS = {"": 20, _TREES: 3}
 _TYPES = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8}
@@ -99,7 +101,7 @@ def export_onnx(student: Student, path: Path, raw: pd.DataFrame | NDArray[Any] |
         If the file cannot be written.
     """
     task = student.task
-    drawn = _drawn_inputs(task) if raw is None else raw
+    drawn = drawn_inputs(task.inputs, _COMPARED, np.random.default_rng(0), strange=True) if raw is None else raw
     expected, model = student.probabilities(encode(drawn, task)), onnx_model(student)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (found,) = session.run(["probabilities"], onnx_inputs(drawn, task))
@@ -196,24 +198,3 @@ def _category(graph: OnnxGraph, column: CategoryColumn) -> str:
     )
     depth, values = graph.constant(np.int64(column.width)), graph.constant(np.array([0, 1], dtype=np.float32))
     return graph.add("OneHot", numbers, depth, values, axis=1)
-
-
-def _drawn_inputs(task: Task, inputs: int = 200) -> pd.DataFrame | NDArray[Any]:
-    """Raw inputs that use the whole range of a task, missing values and unknown categories included."""
-    draws = np.random.default_rng(0)
-    if isinstance(task.inputs, ImageInputs):
-        return draws.integers(0, 256, (inputs, *task.inputs.shape), dtype=np.uint8)
-    if not isinstance(task.inputs, TableInputs):
-        return draws.standard_normal((inputs, *task.inputs.shape)).astype(np.float32)
-    columns: dict[str, Any] = {}
-    for column in task.inputs.columns:
-        if isinstance(column, NumberColumn):
-            reach = column.high - column.low
-            values = draws.uniform(column.low - 0.1 * reach, column.high + 0.1 * reach, inputs)
-            columns[column.name] = np.where(draws.random(inputs) < 0.1, np.nan, values)
-            if column.kind == "date":
-                days = [EPOCH + timedelta(days=float(value)) for value in np.rint(values)]
-                columns[column.name] = [day.isoformat() for day in days]
-        else:
-            columns[column.name] = draws.choice([*column.categories, "", "another category"], inputs)
-    return pd.DataFrame(columns)

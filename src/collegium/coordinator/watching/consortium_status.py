@@ -68,7 +68,7 @@ def _queries(run: RunRecord) -> int:
 def _run_record(folder: Path, stamps: tuple[tuple[int, int], ...]) -> RunRecord | None:
     """The run's record without its queries, which may be many. Read once per state of the file."""
     run = RunFolder(folder).read()
-    return None if run is None else run.model_copy(update={"chosen": []})
+    return None if run is None else run.model_copy(update={"chosen": None})
 
 
 def _connected(folder: ConsortiumFolder) -> set[str]:

@@ -7,7 +7,7 @@ from collegium.coordinator.settings.run_config import RunConfig
 from collegium.protocol.question import about_all_records
 
 _FINISHED = "finished"
-_LABELS = ("votes", "labels", "pretraining", "interim student")
+_LABELS = ("votes", "labels", "pretraining", "networks")
 
 
 def asked_of(config: RunConfig) -> dict[str, Any]:

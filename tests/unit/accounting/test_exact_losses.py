@@ -7,10 +7,10 @@ import math
 import independent_evaluation as independent
 import numpy as np
 import pytest
+from collegium_reproduction.exact_losses import exact_divergences
+from collegium_reproduction.paper_bounds import theorem_3, theorem_6
 
-from collegium_accounting.divergences.exact import exact_divergences
 from collegium_accounting.divergences.grids import NoiseLaw, ThresholdTestLaw
-from collegium_accounting.divergences.papers import theorem_3, theorem_6
 from collegium_accounting.renyi import WIDE_ORDERS, Conversion, RenyiCurve
 from collegium_accounting.units import Adjacency
 

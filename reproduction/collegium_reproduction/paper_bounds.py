@@ -12,8 +12,34 @@ from numpy.typing import ArrayLike, NDArray
 
 from collegium_accounting.divergences.grids import log_normal_cdf
 from collegium_accounting.divergences.independent import l1_moved, l2_moved, theorem_2
-from collegium_accounting.renyi import FloatArray, check_orders
+from collegium_accounting.mechanisms.base import Mechanism
+from collegium_accounting.mechanisms.confident_gnmax import ConfidentGNMax
+from collegium_accounting.mechanisms.gnmax import GNMax
+from collegium_accounting.mechanisms.lnmax import LNMax
+from collegium_accounting.renyi import FloatArray, check_orders, gaussian_curve
 from collegium_accounting.units import IntArray, Unit, checked_counts
+
+
+def paper_bound(mechanism: Mechanism, counts: IntArray, orders: tuple[float, ...], unit: Unit) -> FloatArray | None:
+    """The published data-dependent bound for ``unit``, one direction only, shape ``[queries, orders]``, or None.
+
+    Of Confident-GNMax α/(2σ₁²) + Theorem 6, as if every query were answered. The published accounts weigh Theorem 6 by
+    the probability of an answer, which is an expectation and no bound: at high orders it is below the true divergence.
+
+    Parameters
+    ----------
+    counts : vote histograms, shape ``[queries, classes]``.
+    """
+    match mechanism:
+        case LNMax():
+            return theorem_3(counts, mechanism.gamma, orders, unit)
+        case GNMax():
+            return theorem_6(counts, mechanism.sigma, orders, unit)
+        case ConfidentGNMax():
+            screening = gaussian_curve(float(unit.votes), mechanism.sigma1, orders).values
+            return np.asarray(screening + theorem_6(counts, mechanism.sigma2, orders, unit))
+        case _:
+            return None
 
 
 def lemma_4_log_q(counts: ArrayLike, gamma: float) -> FloatArray:

@@ -1,0 +1,123 @@
+"""Which inputs of the pool are asked.
+
+A choice uses the pool alone, so it costs no privacy. run.json holds the chosen inputs with a digest of what they were
+chosen from, so that a resumed run asks the same inputs.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.coordinator.run.label_set import LabelSet
+from collegium.coordinator.run.run_record import ChosenQueries, RunRecord
+from collegium.coordinator.run.student_trainer import StudentTrainer
+from collegium.coordinator.selection.pool_geometry import fit_features
+from collegium.coordinator.selection.queries import check_count, choose_queries, query_key, representatives
+from collegium.coordinator.settings.run_config import RunConfig
+from collegium.data.task import ImageInputs
+from collegium.data.values import ArraySpec
+from collegium.errors import ConfigurationError
+from collegium.models.features import Features, dimensions, extract
+from collegium.protocol.question import about_all_records
+from collegium_accounting.mechanisms import IntArray
+
+COMPONENTS = 64
+"""Principal components of the pool's histograms, pixels or columns that are compared."""
+
+GIVEN = "given"
+"""The choice of a run whose caller named the inputs."""
+
+
+class Plan:
+    """The queries of a run, and what its record holds of them.
+
+    Parameters
+    ----------
+    spec : names the pool.
+    positions : the inputs to ask; where it is None, chosen by the configuration, and all of the pool where one sum
+        over all records labels them.
+
+    Raises
+    ------
+    ConfigurationError
+        When more queries are asked than the pool has inputs, or they are compared by what the inputs do not have.
+    """
+
+    def __init__(self, config: RunConfig, spec: ArraySpec, positions: Sequence[int] | None = None) -> None:
+        self._config, self._spec = config, spec
+        if positions is None and about_all_records(config.mechanism.kind):
+            positions = range(spec.shape[0])  # one sum labels every input
+        self._positions = None if positions is None else np.asarray(positions, dtype=np.int64)
+        self.size = config.queries.count if self._positions is None else len(self._positions)
+        check_count(self.size, spec.shape[0])
+        images = isinstance(config.task.inputs, ImageInputs)
+        self._features = config.queries.features or ("hog" if images else "raw")
+        if self._features != "raw" and not images:
+            raise ConfigurationError(f"queries.features = {self._features!r} is for images: use 'raw' for a table")
+
+    @property
+    def origin(self) -> str:
+        """A digest of everything that the queries follow from.
+
+        Whoever changes the student's settings later keeps the queries, and hence the labels that are paid for.
+        """
+        settings = self._config.queries.model_dump(mode="json", include={"choice", "features"})
+        made_of = [settings, self.size, self._config.seed, self._spec.sha256]
+        if self._positions is not None:
+            made_of.append(self._positions.tolist())
+        return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def needs_training(self) -> bool:
+        """Whether a network has to be trained before the queries can be chosen."""
+        chosen = self._positions is None and self._config.queries.choice != "random"
+        return chosen and self._features == "pretrained"
+
+    def noted(self, record: RunRecord) -> IntArray | None:
+        """The queries that ``record`` has; None where none are chosen yet."""
+        if record.chosen is None or record.chosen.origin != self.origin:
+            return None
+        return np.array(record.chosen.indices, dtype=np.int64)
+
+    def so_far(
+        self, record: RunRecord, pool: NDArray[Any], held: Mapping[str, int], study: str | None = None
+    ) -> tuple[LabelSet, list[str]]:
+        """The queries that ``record`` has, with their labels in ``held``; and their keys."""
+        indices = self.noted(record)
+        if indices is None:
+            return LabelSet.nothing(), []
+        keys = [query_key(pool[index], study) for index in indices]
+        return LabelSet.of(indices, keys, held), keys
+
+    def choose(self, pool: NDArray[Any], trainer: StudentTrainer) -> ChosenQueries:
+        """The queries: distinct positions in the pool ``[inputs, …]``, and how they are chosen."""
+        choice: str = self._config.queries.choice
+        seed = self._config.seed or 0
+        if self._positions is not None:
+            choice, indices = GIVEN, self._positions
+        elif choice == "random":
+            indices = choose_queries(len(pool), self.size, seed)
+        else:
+            nothing = np.empty(0, dtype=np.int64)
+            indices = representatives(self._compared(pool, trainer), self.size, nothing, seed)
+        return ChosenQueries(origin=self.origin, choice=choice, indices=indices.tolist())
+
+    def _compared(self, pool: NDArray[Any], trainer: StudentTrainer) -> NDArray[Any]:
+        """The features by which inputs are compared."""
+        if self._features == "pretrained":
+            return trainer.pretrained_features()
+        inputs = self._config.task.inputs
+        kept = min(COMPONENTS, dimensions(Features(self._features), inputs), max(1, len(pool) - 1))
+        return extract(fit_features(self._features, kept, pool, inputs), pool, inputs)
+
+
+def all_labelled(
+    plan: Plan, record: RunRecord, pool: NDArray[Any], held: Mapping[str, int], study: str | None = None
+) -> bool:
+    """Whether the plan's queries are chosen and have a label or an abstention each in ``held``."""
+    _, keys = plan.so_far(record, pool, held, study)
+    return len(keys) == plan.size and held.keys() >= set(keys)
