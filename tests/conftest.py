@@ -17,8 +17,8 @@ import collegium.protocol.grpc_tls13  # noqa: F401  before anything else loads g
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
-# Ledgers and books wait for the disk after each entry, and the suite writes some hundred thousand of them. A process that
-# is killed leaves the same files on a disk in memory.
+# Ledgers and books wait for the disk after each entry, and the suite writes a hundred thousand of them. Of a process
+# that is killed, a disk in memory keeps the same files.
 _IN_MEMORY, _ENOUGH_BYTES = Path("/dev/shm"), 4 << 30
 
 
