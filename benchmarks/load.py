@@ -57,7 +57,7 @@ def configuration(folder: Path, parties: int, queries: int, deadline_s: float) -
         "teachers": {"kind": "constant"},
         "votes": {"mode": "masked", "deadline_s": deadline_s},
         "mechanism": {"name": "gnmax", "parameters": {"sigma": 40.0}},
-        "budget": {"epsilon": 50.0},
+        "budget": {"epsilon": 50.0, "bound": "classic"},  # no game is played: it would take longer than the round
         "queries": QueriesConfig(count=queries, batch=queries).model_dump(exclude_none=True),
         "engine": {"device": "cpu"},
     }

@@ -1,6 +1,8 @@
 """Loaded before any test module, in every process that runs tests."""
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 # Several processes share the cores: each computes on one thread, as do the processes that it starts.
@@ -14,6 +16,24 @@ import collegium.protocol.grpc_tls13  # noqa: F401  before anything else loads g
 # How long one example takes says how busy the machine is; a test that hangs runs into the limit of all tests.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+# Ledgers and books wait for the disk after each entry, and the suite writes a hundred thousand of them. Of a process
+# that is killed, a disk in memory keeps the same files.
+_IN_MEMORY, _ENOUGH_BYTES = Path("/dev/shm"), 4 << 30
+
+
+def _folders_in_memory() -> bool:
+    """Whether files can be made in memory, enough of them, and programs started from there."""
+    return (
+        os.access(_IN_MEMORY, os.W_OK)
+        and shutil.disk_usage(_IN_MEMORY).free >= _ENOUGH_BYTES
+        and not os.statvfs(_IN_MEMORY).f_flag & os.ST_NOEXEC
+    )
+
+
+if "TMPDIR" not in os.environ and _folders_in_memory():
+    os.environ["TMPDIR"] = str(_IN_MEMORY)
+    tempfile.tempdir = None  # pytest has asked before this file was read
 
 # Where the real data sets lie beside the checkout their tests run; without them these tests are skipped and say so.
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

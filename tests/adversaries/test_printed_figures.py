@@ -40,7 +40,7 @@ MECHANISMS = (
     {"name": "exponential", "parameters": {"gamma": 0.05}},
     {"name": "confident-gnmax", "parameters": {"sigma1": 30.0, "sigma2": 20.0, "threshold": 10.0}},
 )
-"""With two classes their games take milliseconds."""
+"""With two classes each of their games takes a second; jobs of one size share most of them."""
 UNITS = ("record", "party")
 TASK = {"classes": ["north", "south"], "inputs": {"kind": "image", "height": 2, "width": 4, "channels": 1}}
 GRID = 0.97
@@ -55,7 +55,7 @@ class Operator(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "ledger.sqlite"
         self.asked: dict[str, Any] = {"mechanism": MECHANISMS[0], "task": TASK}
-        self.asked |= {"budget__epsilon": 5.0, "budget__bound": "exact"}
+        self.asked |= {"budget__epsilon": 2.0, "budget__bound": "exact"}
         self.paid: dict[str, Counter[Law]] = {unit: Counter() for unit in UNITS}
         self.queries = 0
 
@@ -63,7 +63,7 @@ class Operator(RuleBasedStateMachine):
     def edit_mechanism(self, mechanism: dict[str, Any]) -> None:
         self.asked["mechanism"] = mechanism
 
-    @rule(epsilon=st.sampled_from([0.5, 1.0, 2.0, 5.0, 20.0]))
+    @rule(epsilon=st.sampled_from([0.5, 2.0, 20.0]))
     def edit_budget(self, epsilon: float) -> None:
         self.asked["budget__epsilon"] = epsilon
 
@@ -71,7 +71,7 @@ class Operator(RuleBasedStateMachine):
     def edit_unit(self, unit: str, teachers: int) -> None:
         self.asked |= {"budget__unit": unit, "teachers__per_party": teachers}
 
-    @rule(queries=st.sampled_from([3, 20]), crash=st.booleans())
+    @rule(queries=st.just(12), crash=st.booleans())
     def job(self, queries: int, crash: bool) -> None:
         """Label fresh inputs; a crash comes between a charge and its labels."""
         config = configuration(**self.asked)
@@ -147,7 +147,7 @@ def test_an_accountant_that_forgets_is_caught(planted: str, monkeypatch: pytest.
     operator = Operator()
     operator.begin()
     operator.edit_budget(20.0)
-    operator.job(20, False)
+    operator.job(12, False)
     operator.edit_mechanism(MECHANISMS[2])
     operator.job(3, False)
     with pytest.raises(AssertionError):

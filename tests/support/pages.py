@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import re
 import shlex
 import subprocess
@@ -9,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
+from collegium.cli import main
 from support.processes import output_of, start
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,14 +47,36 @@ class Reader:
 
     def start(self, command: str, *, instead: dict[str, str] | None = None) -> subprocess.Popen[str]:
         """Start a command that one of the pages shows, with some of its words replaced by others."""
-        assert command in self.commands, command
-        self.typed.add(command)
-        for word, other in {**self.words, **(instead or {})}.items():
-            command = command.replace(word, other)
-        words = shlex.split(command)
+        words = self._words(command, instead)
         words[:1] = [] if words[0] == "python" else ["-m", "collegium"]
         return start(*words, folder=self.folder)
 
     def run(self, command: str, *, instead: dict[str, str] | None = None) -> str:
-        """Run it to its end; what it printed."""
-        return output_of(self.start(command, instead=instead))
+        """Run a command of `collegium` to its end, in this process, which has loaded what it needs; what it printed."""
+        if command.startswith("python "):
+            return output_of(self.start(command, instead=instead))
+        root = logging.getLogger()
+        handlers, level = root.handlers[:], root.level
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.chdir(self.folder))
+            out, err = io.StringIO(), io.StringIO()
+            stack.enter_context(contextlib.redirect_stdout(out))
+            stack.enter_context(contextlib.redirect_stderr(err))
+            environment = stack.enter_context(pytest.MonkeyPatch.context())
+            environment.setenv("COLUMNS", "80")
+            environment.delenv("COLLEGIUM_DATA", raising=False)
+            ended = stack.enter_context(pytest.raises(SystemExit))
+            try:
+                main(self._words(command, instead)[1:])
+            finally:
+                root.handlers[:] = handlers
+                root.setLevel(level)
+        assert ended.value.code == 0, (command, err.getvalue())
+        return out.getvalue()
+
+    def _words(self, command: str, instead: dict[str, str] | None) -> list[str]:
+        assert command in self.commands, command
+        self.typed.add(command)
+        for word, other in {**self.words, **(instead or {})}.items():
+            command = command.replace(word, other)
+        return shlex.split(command)

@@ -32,7 +32,7 @@ pool = {{ source = "digits", split = "all", shuffle_seed = 0, start = 1200, stop
 holdout = {{ source = "digits", split = "all", shuffle_seed = 0, start = 1500, stop = 1600 }}
 teachers = {{ {teachers}, per_party = {per_party} }}
 mechanism = {{ name = "gnmax", parameters = {{ sigma = 40.0 }} }}
-budget = {{ epsilon = 60.0 }}
+budget = {{ epsilon = 60.0, bound = "classic" }}
 queries = {{ count = 6, batch = 3 }}
 student = {{ method = "supervised", options = {{ steps = 2 }} }}
 

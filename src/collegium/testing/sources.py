@@ -1,9 +1,10 @@
 """The suite for data sources: the same records at every read, in random access too, and no label among the inputs."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
 from collegium.data import DataSource, Examples
 from collegium.data.loading.loading import NamedSource, encoded, source_named
@@ -11,6 +12,9 @@ from collegium.data.loading.sources import Records
 from collegium.data.task import TableInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError
 from collegium.testing.promises import promise, random_state
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SPLITS = ("train", "test", "all")
 _RECORDS_PER_VALUE = 10
@@ -108,12 +112,14 @@ def _check_records(name: str, task: Task, records: Records) -> None:
 
 def _check_encoded(name: str, examples: Examples) -> None:
     flat = examples.x.reshape(len(examples), -1)
-    leaks = [number for number in range(flat.shape[1]) if _decides(pd.Series(flat[:, number]), examples.labels())]
+    leaks = [number for number in range(flat.shape[1]) if _decides(flat[:, number], examples.labels())]
     promise(not leaks, f"{name}: the encoded input {leaks[:5]} decides every label: it leaks the label")
 
 
-def _decides(values: "pd.Series[float]", labels: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> bool:
+def _decides(values: "pd.Series[float] | NDArray[np.generic]", labels: NDArray[np.int64]) -> bool:
     """Whether equal values have equal labels, with two labels at least and values that many records share."""
+    import pandas as pd  # takes half a second to load, and the processes that try a teacher need none of it
+
     codes, distinct = pd.factorize(values, use_na_sentinel=False)
     if len(distinct) < 2 or len(np.unique(labels)) < 2 or len(labels) < _RECORDS_PER_VALUE * len(distinct):
         return False

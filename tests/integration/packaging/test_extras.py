@@ -118,7 +118,7 @@ def test_accounting_needs_no_extra(bare: dict[str, str], folder: Path) -> None:
     votes = np.array([[200, 30, 20], [120, 100, 30]])
     np.save(folder / "votes.npy", votes)
     for options in (["--votes", "votes.npy"], ["--queries", "9"]):
-        done = collegium(folder, bare, "account", "-m", "lnmax", "--gamma", "0.05", *options, "--json")
+        done = collegium(folder, bare, "account", "-m", "lnmax", "--gamma", "1", *options, "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["epsilon_data_independent"] > 0
 

@@ -131,7 +131,8 @@ def test_without_a_pool_a_run_that_was_killed_publishes_the_student_of_one_that_
     kind: str, phase: str, tmp_path: Path
 ) -> None:
     """Both draw the same inputs from the schema; killed in the second round, whose weights follow from the first."""
-    undisturbed, disturbed = (case(kind, NOISED, tmp_path / name, pool=None) for name in ("one", "other"))
+    two: dict[str, Any] = {"pool": None, "sums": {"rounds": 2}}
+    undisturbed, disturbed = (case(kind, NOISED, tmp_path / name, **two) for name in ("one", "other"))
     record = undisturbed.run()
     assert killed(lambda: disturbed.run(disturbed.parties((phase, 1))))
     assert disturbed.run().state == record.state == "finished"

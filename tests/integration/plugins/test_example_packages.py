@@ -140,7 +140,7 @@ def test_each_part_keeps_its_promises(run: Run) -> None:
 
 def test_the_mechanism_is_accounted_for_planned_and_audited(run: Run) -> None:
     plan = ("-m", "collegium", "plan", "-m", "gnmax-unless-unsure", "--epsilon", "2", "--teachers", "50")
-    planned = run(*plan, "--classes", "4", "--gaps", "0.8", "--queries", "4")
+    planned = run(*plan, "--classes", "2", "--gaps", "0.8", "--queries", "4")
     assert planned.returncode == 0 and "Best: gnmax-unless-unsure" in planned.stdout, planned.stderr
 
     found = re.search(r"Best: gnmax-unless-unsure with sigma (\S+), 4 queries", planned.stdout)
@@ -155,6 +155,8 @@ def test_the_mechanism_is_accounted_for_planned_and_audited(run: Run) -> None:
         found[1],
         "--queries",
         "4",
+        "--classes",
+        "2",
         "--json",
     )
     as_gnmax = [part.replace("gnmax-unless-unsure", "gnmax") for part in chosen]

@@ -62,6 +62,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         if settings.teachers is not None:
             linear = {"kind": "linear", "per_party": 1, "options": {"steps": 10}}
             changes |= {
+                "budget": settings.budget.model_copy(update={"epsilon": 60.0, "bound": "classic"}),
                 "teachers": settings.teachers.model_copy(update=linear),
                 "queries": settings.queries.model_copy(update={"count": 6}),
             }

@@ -138,7 +138,7 @@ def test_plans_without_votes_have_the_data_independent_values_alone(collegium, g
 
 
 def test_the_headline_is_certified_by_the_exact_accountant_and_stands_beside_what_an_adversary_attains(collegium):
-    shown = json.loads(collegium("account", "-m", "gnmax", "--sigma", 40, "--queries", 4, "--json")[1])
+    shown = json.loads(collegium("account", "-m", "gnmax", "--sigma", 40, "--queries", 286, "--json")[1])
     assert shown["bound"] == "exact"
     assert shown["epsilon_attained"] <= shown["epsilon"] <= 1.01 * shown["epsilon_attained"]
     assert shown["epsilon_gap"] == shown["epsilon"] - shown["epsilon_attained"]
@@ -170,7 +170,7 @@ def test_where_no_game_is_played_the_headline_is_that_of_the_whole_noisy_vector(
 
 
 def test_an_account_says_who_adds_the_noise_and_charges_the_whole_vector_where_the_parties_do(collegium, votes):
-    given = ("account", "-m", "gnmax", "--sigma", 40, "--queries", 4, "--json")
+    given = ("account", "-m", "gnmax", "--sigma", 40, "--queries", 286, "--json")
     plain, noised = (json.loads(collegium(*given, *more)[1]) for more in ((), ("--honest-survivors", 3)))
     assert (plain["noise_added_by"], plain["honest_survivors"]) == ("coordinator", None)
     assert (noised["noise_added_by"], noised["honest_survivors"]) == ("parties", 3)
@@ -288,7 +288,7 @@ def test_plan_keeps_its_budget_and_draws_the_trade_off(collegium, tmp_path):
     given = (
         "plan",
         "--epsilon",
-        2,
+        1,
         "--teachers",
         250,
         "--gaps",
@@ -304,7 +304,7 @@ def test_plan_keeps_its_budget_and_draws_the_trade_off(collegium, tmp_path):
     status, out, _ = collegium(*given)
     shown = json.loads(out)
     assert status == 0 and picture.stat().st_size > 1000
-    assert all(choice["epsilon"] <= 2 for choice in shown["choices"])
+    assert all(choice["epsilon"] <= 1 for choice in shown["choices"])
     best = shown["best"]
     assert best["agreement"] >= 0.95
 
@@ -335,8 +335,8 @@ BEFOREHAND = ("--queries-chosen", "beforehand")
 
 
 def test_a_published_epsilon_includes_its_own_cost_and_never_undercuts_the_secret_one(collegium, votes):
-    arguments = ("account", "-m", "lnmax", "--gamma", 0.05, "--votes", votes, "--publish", 6, *BEFOREHAND, "--json")
-    status, out, _ = collegium(*arguments)
+    arguments = ("account", "-m", "lnmax", "--gamma", 0.05, "--votes", votes, "--publish", 6, *BEFOREHAND, *CLASSIC)
+    status, out, _ = collegium(*arguments, "--json")
     shown = json.loads(out)
     at_order_6 = exact_divergences(VOTES, NoiseLaw("discrete-laplace", 20.0), (6.0,)).sum(axis=0)
     secret = RenyiCurve((6.0,), at_order_6).to_epsilon(1e-5).epsilon

@@ -11,6 +11,7 @@ from typing import Literal
 
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
 from collegium_accounting.game.laws import Law, block_epsilon
+from collegium_accounting.game.profile import check_delta
 from collegium_accounting.game.winner import RoundLaw, winner_profile
 from collegium_accounting.mechanisms.base import Mechanism, Stage
 from collegium_accounting.noise.distributed import COORDINATOR, AddedBy
@@ -137,6 +138,7 @@ def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | N
     """
     rounds = rounds_of(charges, classes)
     try:
+        check_delta(delta)
         attained = [winner_profile(law, n).attained(delta) for law, n in rounds.items() if isinstance(law, RoundLaw)]
     except UnsupportedAccounting:
         attained = []

@@ -178,6 +178,7 @@ def _block_epsilon(rounds: frozenset[tuple[Law, int]], limits: frozenset[tuple[L
             counts[loosely(law)] = counts.get(loosely(law), 0) + count
         found = min(found, _coarse_epsilon(counts, delta))
     try:
+        check_delta(delta)  # before a game is played that has no answer for it
         if len(winners) == 1:
             ((law, count),) = winners.items()
             others = {other: number for other, number in played.items() if other != law}
