@@ -22,7 +22,9 @@ from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource, Records
 from collegium.data.spelling import nearest
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
+from collegium.data.texts import counted
 from collegium.errors import DataError
+from collegium.parties.checking_columns import matched_by_values
 from collegium.parties.checking_numbers import SHOWN, check_numbers, some
 from collegium.settings import toml_value
 
@@ -30,6 +32,8 @@ IDENTIFIER = re.compile(
     r"(?i)(?:^|[^a-z])(?:id|nr|no|mrn|patient|person|subject|case|participant|user|customer|pupil|student)(?:[^a-z]|$)"
 )
 """Names of columns that may name the person of a row."""
+MEASURED = r"\d[.,]\d"
+"""In values that differ in every row and measure something all the same, or are dates."""
 SUGGESTED = 20
 """Of so many spellings, the most frequent ones, a setting is suggested."""
 FILL_IN = "?"
@@ -196,12 +200,16 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         if label in classes:
             found.per_class[classes[label]] += count
         elif label.lower() in MISSING and label.casefold() not in map(str.casefold, classes):
-            found.notes.append(f"{count} records have no label: remove them or label them")
+            found.notes.append(
+                counted(
+                    count, "record has no label: remove it or label it", "records have no label: remove or label them"
+                )
+            )
         else:
             near = nearest(label, classes)
             if len(suggested) < (SHOWN if len(counts) > most else most):
                 meant = f": {near}?" if near else ""
-                found.notes.append(f"the label {label!r} of {count} records is no class{meant}")
+                found.notes.append(f"the label {label!r} of {counted(count, 'record', 'records')} is no class{meant}")
             suggested[label] = classes[near] if near is not None else FILL_IN
             if near is not None:
                 found.per_class[classes[near]] += count
@@ -232,9 +240,15 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
     like = {name: nearest(name, spare) for name in wanted if name not in frame.columns}
     renamed = {near: name for name, near in like.items() if near is not None}
     others = [one for one in spare if one not in renamed]
-    shared = [one for one in others if not frame[one].is_unique]  # no name of a row, so perhaps what is lacking
-    lacking = [name for name, near in like.items() if near is None]
+    # No name of a row, so perhaps what is lacking.
+    shared = [one for one in others if not frame[one].is_unique or frame[one].astype(str).str.contains(MEASURED).any()]
     found.notes += [f"there is no column {name}{_instead(near, ())}" for name, near in like.items() if near]
+    unlike = [column for column in inputs.columns if column.name in like and like[column.name] is None]
+    probable = matched_by_values(frame, unlike, [one for one in others if IDENTIFIER.search(one) is None], source)
+    found.notes += [f"there is no column {name}: is it {own}, by its values?" for name, own in probable.items()]
+    renamed |= {own: name for name, own in probable.items()}
+    others, shared = ([one for one in names if one not in renamed] for names in (others, shared))
+    lacking = [column.name for column in unlike if column.name not in probable]
     if lacking:
         found.notes.append(f"there is no column {', '.join(lacking)}{_instead(None, others)}")
     if 0 < len(shared) < len(lacking):  # an amount of money may be another in every row too
@@ -242,9 +256,10 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
     if lacking and source.absent == "refuse":
         if shared:
             renamed |= dict.fromkeys(shared, FILL_IN)
-            found.notes.append('if your records never had such a column, set absent = "missing" in place of its rename')
         else:
             found.settings["absent"] = "missing"
+    if (probable or (lacking and shared)) and source.absent == "refuse":
+        found.notes.append('if your records never had such a column, set absent = "missing" in place of its rename')
     if renamed:
         found.settings["rename"] = {**source.rename, **renamed}
     frame = frame.rename(columns={name: column for name, column in renamed.items() if column != FILL_IN})

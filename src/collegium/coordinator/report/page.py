@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from collegium.coordinator.report.statement_words import worth_of_delta
 from collegium.coordinator.run.label_set import Quality
 from collegium.coordinator.run.run_folder import plain
 from collegium.coordinator.run.run_record import (
@@ -73,6 +74,7 @@ def render(run: RunRecord) -> str:
             promises=promises,
             verdict=_verdict(run, promises, student),
             evaluation=run.evaluation,
+            delta_words=_delta_words(privacy),
             on_scale=[
                 (f"one {one['unit_is']}", one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)
             ],
@@ -88,6 +90,10 @@ def render(run: RunRecord) -> str:
             compared=_compared(student, run.baseline),
         )
     )
+
+
+def _delta_words(privacy: LedgerReport | None) -> str:
+    return "" if privacy is None else worth_of_delta(privacy.delta, adaptive=privacy.adaptive, values=privacy.values)
 
 
 @cache

@@ -257,7 +257,7 @@ def _words(spent: Mapping[str, Any], recorded: Mapping[str, Any]) -> dict[str, A
         "who_adds_the_noise": who_adds(spent, recorded),
         "who_could_collude": who_colludes(spent, recorded),
         "not_protected": not_protected(spent, recorded),
-        "delta": worth_of_delta(spent),
+        "delta": worth_of_delta(spent["delta"], adaptive=spent["adaptive"], values=spent["values"]),
     }
 
 

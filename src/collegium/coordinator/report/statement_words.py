@@ -74,12 +74,21 @@ def not_protected(spent: Mapping[str, Any], recorded: Mapping[str, Any]) -> list
     return told
 
 
-def worth_of_delta(spent: Mapping[str, Any]) -> str:
-    """What δ is, and at how many times δ the figure holds."""
-    told = "δ bounds by how much more than that the probability of an outcome may change."
-    if spent["adaptive"]:
+def worth_of_delta(delta: float, *, adaptive: bool, values: int | None) -> str:
+    """What δ is, and at how many times δ the figure holds.
+
+    Parameters
+    ----------
+    adaptive : whether answers decide how much is used of what was stated.
+    values : how many values ε could have had, had answers ended the run elsewhere; None where that was not stated.
+    """
+    told = f"Beyond that factor, the probability of an outcome may change by δ at most: 1 in {1 / delta:,.0f}."
+    if adaptive:
         return told + " Answers decide how much is used of what was stated, so ε is that of all that was stated."
-    if spent["values"] == 1:
+    if values == 1:
         return told
-    times = f"{spent['values']} times this δ" if spent["values"] else "no δ that is stated here"
-    return f"{told} ε holds at this δ where no label decided when labelling ended; if labels decided it, at {times}."
+    times = f"{values} times this δ, as it could have had so many values" if values else "no δ that is stated here"
+    return (
+        f"{told} ε holds at this δ where no label decided when labelling ended, as where all queries were asked or the "
+        f"budget ended it. If labels decided it, ε holds at {times}."
+    )

@@ -114,15 +114,15 @@ class Findings:
                 f"forecast     {share} of {self.votes} votes for one class: about {right} of the labels are the "
                 f"majority's{unanswered}"
             )
-        whom = "parties" if self.unit == "party" else "records of all parties together"
+        whom = "institutions" if self.unit == "party" else "records of all institutions together"
         if self.needed is not None:
             lines.append(
-                f"forecast     noise decides the labels with {max(1, self.needed // DROWNED)} {whom}, and costs little "
-                f"accuracy from {CLEAR * self.needed} on"
+                f"forecast     {max(1, self.needed // DROWNED):,} {whom} are too few: noise decides; from "
+                f"{CLEAR * self.needed:,} on it costs little accuracy"
             )
         if self.measured is not None:
             lines.append(
-                f"evaluation   states the student's accuracy to about ± 5 points from {self.measured} {whom} on"
+                f"evaluation   states the student's accuracy to about ± 5 points from {self.measured:,} {whom} on"
             )
         if self.graph is not None:
             lines.append(f"secure sum   {self.graph}")
