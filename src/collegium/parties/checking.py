@@ -183,12 +183,9 @@ def _check_persons(
 def _check_labels(found: RecordsCheck, records: Records, source: DataSource, task: Task) -> None:
     name = source.label or records.label
     if name not in records.frame.columns:
-        near = nearest(name, records.frame.columns)
-        found.notes.append(f"there is no label column {name}{_instead(near, records.frame.columns)}")
-        found.settings["label"] = near or FILL_IN
-        if near is None:
+        name = _label_column(found, records, source, task)
+        if name == FILL_IN:
             return
-        name = near
     counts = Counter(respelt(records.frame[name], source.classes).tolist())
     classes = {text_of(one): one for one in task.classes}
     if records.numbered:
@@ -224,6 +221,30 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         _check_present(found, task)
 
 
+def _label_column(found: RecordsCheck, records: Records, source: DataSource, task: Task) -> str:
+    """Say that there is no label column, and which one it probably is."""
+    name, there = source.label or records.label, records.frame.columns
+    near, by = nearest(name, there), ""
+    if near is None:
+        near, by = _holding_classes(records, source, task), ", by its values"
+    found.notes.append(f"there is no label column {name}{_instead(near, there, by)}")
+    found.settings["label"] = near or FILL_IN
+    return near or FILL_IN
+
+
+def _holding_classes(records: Records, source: DataSource, task: Task) -> str | None:
+    """The column whose values are probably the classes, where one alone is likely and no input has its name."""
+    inputs = {column.name for column in task.inputs.columns} if isinstance(task.inputs, TableInputs) else set()
+    used = {source.group, *(own for own in records.frame.columns if source.rename.get(own, own) in inputs)}
+    free = [own for own in records.frame.columns if own not in used and _has_class(records.frame[own], task)]
+    classes = CategoryColumn(name="", categories=task.classes)
+    return matched_by_values(records.frame, [classes], free, source).get("")
+
+
+def _has_class(values: "pd.Series[Any]", task: Task) -> bool:
+    return any(nearest(str(value), task.classes) is not None for value in values.unique()[: 2 * len(task.classes)])
+
+
 def _check_present(found: RecordsCheck, task: Task) -> None:
     present = [one for one, count in found.per_class.items() if count]
     if len(present) == 1:
@@ -236,7 +257,8 @@ def _check_present(found: RecordsCheck, task: Task) -> None:
 def _check_columns(found: RecordsCheck, records: Records, source: DataSource, inputs: TableInputs) -> None:
     frame = records.frame.rename(columns=source.rename)
     wanted = [column.name for column in inputs.columns]
-    spare = [str(name) for name in frame.columns if name not in (*wanted, source.label or records.label, source.group)]
+    label = found.settings.get("label", source.label or records.label)
+    spare = [str(name) for name in frame.columns if name not in (*wanted, label, source.group)]
     like = {name: nearest(name, spare) for name in wanted if name not in frame.columns}
     renamed = {near: name for name, near in like.items() if near is not None}
     others = [one for one in spare if one not in renamed]
@@ -245,7 +267,9 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
     found.notes += [f"there is no column {name}{_instead(near, ())}" for name, near in like.items() if near]
     unlike = [column for column in inputs.columns if column.name in like and like[column.name] is None]
     probable = matched_by_values(frame, unlike, [one for one in others if IDENTIFIER.search(one) is None], source)
-    found.notes += [f"there is no column {name}: is it {own}, by its values?" for name, own in probable.items()]
+    found.notes += [
+        f"there is no column {name}{_instead(own, (), ', by its values')}" for name, own in probable.items()
+    ]
     renamed |= {own: name for name, own in probable.items()}
     others, shared = ([one for one in names if one not in renamed] for names in (others, shared))
     lacking = [column.name for column in unlike if column.name not in probable]
@@ -295,8 +319,8 @@ def _check_categories(
         found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{known_ones}")
 
 
-def _instead(near: str | None, names: Iterable[object]) -> str:
+def _instead(near: str | None, names: Iterable[object], by: str = "") -> str:
     """What a missing column may be called: the nearest name, or else the names of the file that nothing uses."""
     shown = [str(name) for name in names]
     listed = f"; the file also has {', '.join(shown[:12])}{', …' if len(shown) > 12 else ''}" if shown else ""
-    return f": is it {near}?" if near is not None else listed
+    return f": is it {near}{by}?" if near is not None else listed

@@ -346,6 +346,22 @@ def test_relative_paths_start_at_the_data_root(tmp_path: Path, monkeypatch: pyte
     assert data_root(None) is None
 
 
+def test_a_file_that_is_there_as_it_was_named_goes_before_the_folder_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "here").mkdir()
+    npz(tmp_path / "data", x=PIXELS)
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("COLLEGIUM_DATA", str(tmp_path / "data"))
+    assert len(read("data.npz", IMAGES, root=data_root(None))) == 5
+    npz(tmp_path / "here", x=PIXELS[:2])
+    assert len(read("data.npz", IMAGES, root=data_root(None))) == 2
+    (tmp_path / "own").mkdir()
+    with pytest.raises(DataError, match=r"there is no .*own/data.npz"):  # a folder that somebody names is the only one
+        read("data.npz", IMAGES, root=tmp_path / "own")
+
+
 @pytest.mark.parametrize("with_root", [True, False])
 def test_a_missing_file_is_named_with_what_to_set(tmp_path: Path, with_root: bool) -> None:
     with pytest.raises(DataError, match=r"there is no .*absent.npz: .* set data_root or COLLEGIUM_DATA"):

@@ -74,7 +74,8 @@ def test_records_that_fit_have_nothing_to_look_at(tmp_path: Path) -> None:
         (",benign", ",malignant", "ONE CLASS: all records are of the class malignant: they teach nothing else"),
         ("age,", "Age,", "there is no column age: is it Age?"),
         ("age,", "iq,", "there is no column age; the file also has iq"),
-        (",y", ",diagnosis", "there is no label column y; the file also has age, seen, ward, diagnosis"),
+        (",y", ",diagnosis", "there is no label column y: is it diagnosis, by its values?"),
+        ("ward,y", "seat,ward", "there is no label column y; the file also has age, seen, seat, ward"),
     ],
 )
 def test_each_oddity_is_told_with_its_count(tmp_path: Path, right: str, wrong: str, note: str) -> None:

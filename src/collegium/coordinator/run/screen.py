@@ -10,6 +10,7 @@ from collegium.coordinator.run.colluders import Colluders
 from collegium.coordinator.run.factories import Division
 from collegium.coordinator.run.foreseen import Foreseen
 from collegium.limits import MAX_RECORDS_PER_PARTY
+from collegium.privacy.analysis.evaluation import within
 from collegium.protocol.secure_sum.plan import GraphPlan
 from collegium_accounting.terminal import epsilon_text
 
@@ -196,7 +197,10 @@ class Findings:
     def lines(self) -> list[str]:
         """The findings as lines for people."""
         pool = f"{self.pool_inputs} inputs" + (" that are drawn from the schema" if self.drawn else "")
-        holdout = "none" if self.holdout_records is None else f"{self.holdout_records} records"
+        holdout = "none"
+        if self.holdout_records is not None:
+            points = 100 * within(self.holdout_records)
+            holdout = f"{self.holdout_records} records, which tell an accuracy of 80 % to ± {points:.1f} points"
         lines = [
             f"study        {self.study}",
             f"asks         {self._asks}",
