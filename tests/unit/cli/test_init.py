@@ -215,6 +215,8 @@ def test_of_a_workbook_the_sheet_that_is_read_is_named_and_another_may_be(
         table().to_excel(book, sheet_name="Data", index=False)
     with pd.ExcelWriter("holdout.xlsx") as book:
         holdout.to_excel(book, sheet_name="Data", index=False)
+    status, said = begun(capsys, "pool.xlsx", "--classes", "yes,no")
+    assert status != 0 and "no column of the pool" in said and "'Notes' is read; there are 'Data' too (--sheet)" in said
     status, said = begun(capsys, "pool.xlsx", "--classes", "yes,no", "-o", "first.toml", "--column", "who=number")
     assert status == 0 and "pool.xlsx: the sheet 'Notes' is read; there are 'Data' too (--sheet)" in said
     arguments = ["pool.xlsx", "--sheet", "Data", "--holdout", "holdout.xlsx", "--label", "ill"]

@@ -11,7 +11,7 @@ from collegium.data.loading.excel import ENDING, sheets_of
 from collegium.data.loading.files import find, read_table
 from collegium.data.loading.sources import DataSource
 from collegium.data.values import check_party_name
-from collegium.errors import ColumnMissing, ConfigurationError
+from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.settings import filled, toml_value
 from collegium.whole_files import write_new
 
@@ -72,7 +72,12 @@ def init(
         check_party_name(one, ConfigurationError)
     root = Path.cwd()
     kinds = _kinds(column or [])
-    draft = _draft(pool, root, kinds, label, categories, sheet)
+    try:
+        draft = _draft(pool, root, kinds, label, categories, sheet)
+    except DataError as error:
+        if Path(pool).exists() and (line := _in_sheet(pool, sheet, root)[1]):
+            raise DataError(f"{error}; {line}") from error
+        raise
     known = [one.strip() for one in classes.split(",") if one.strip()]
     known = known or (_classes(holdout or pool, root, label, draft) if label else [])
     text = filled(
