@@ -133,7 +133,7 @@ def _in_sheet(name: str, sheet: str | None, root: Path) -> tuple[str | None, str
     sheets = sheets_of(find(name, root)) if name.lower().endswith(ENDING) else []
     taken = sheet if sheet in sheets else next(iter(sheets), None)
     others = ", ".join(repr(one) for one in sheets if one != taken)
-    return taken, f"{name}: the sheet {taken!r} is read; there are {others} too (--sheet)" if others else ""
+    return taken, f"{name}: the sheet {taken!r} is read, and not {others} (--sheet takes another)" if others else ""
 
 
 def _classes(name: str, root: Path, label: str, draft: Draft) -> list[str]:
