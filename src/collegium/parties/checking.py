@@ -110,12 +110,24 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
         _check_labels(found, records, source, task)
     if isinstance(task.inputs, TableInputs) and records.inputs is None:
         _check_columns(found, records, source, task.inputs)
-    then = _loaded(given.model_copy(update=found.settings), task, root) if found.settings else examples
+    then = (
+        _loaded(given.model_copy(update=_filled_in(found.settings, task)), task, root) if found.settings else examples
+    )
     found.even_then = then if found.settings and isinstance(then, str) else ""
     if source.group is None and records.group is None:
         seen = then if isinstance(examples, str) else examples
         _check_persons(found, records, None if isinstance(seen, str) else seen, source, task)
     return found
+
+
+def _filled_in(settings: dict[str, object], task: Task) -> dict[str, object]:
+    """The settings as if somebody had filled in what is open: what is refused then is no matter of that."""
+    filled = dict(settings)
+    if isinstance(classes := settings.get("classes"), dict):
+        filled["classes"] = {own: task.classes[0] if one == FILL_IN else one for own, one in classes.items()}
+    if isinstance(names := settings.get("rename"), dict) and FILL_IN in names.values():
+        filled |= {"rename": {own: one for own, one in names.items() if one != FILL_IN}, "absent": "missing"}
+    return filled
 
 
 def _check_sheets(found: RecordsCheck, source: DataSource, task: Task, root: Path | None) -> None:
@@ -282,7 +294,7 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
             renamed |= dict.fromkeys(shared, FILL_IN)
         else:
             found.settings["absent"] = "missing"
-    if (probable or (lacking and shared)) and source.absent == "refuse":
+    if (probable or (lacking and shared)) and source.absent == "refuse" and "absent" not in found.settings:
         found.notes.append('if your records never had such a column, set absent = "missing" in place of its rename')
     if renamed:
         found.settings["rename"] = {**source.rename, **renamed}

@@ -46,7 +46,7 @@ def check_numbers(
     below, above = int((numbers < column.low).sum()), int((numbers > column.high).sum())
 
     def shown(value: float) -> str:
-        return str(np.datetime64(int(value), "D")) if dates else f"{value:g}"
+        return str(np.datetime64(int(value), "D")) if dates else f"{value:.12g}"
 
     said += [f"{below} below {shown(column.low)} (least {shown(np.nanmin(numbers))})"] if below else []
     said += [f"{above} above {shown(column.high)} (most {shown(np.nanmax(numbers))})"] if above else []

@@ -209,7 +209,7 @@ def test_of_a_workbook_the_sheet_that_is_read_is_named_and_another_may_be(
 ) -> None:
     holdout = table().assign(ill=["yes", "no"] * (ROWS // 2))
     with pd.ExcelWriter("pool.xlsx") as book:
-        pd.DataFrame({"about": ["numbers", "of 2024"]}).to_excel(book, sheet_name="Notes", index=False)
+        pd.DataFrame({"about": ["numbers of 2024"]}).to_excel(book, sheet_name="Notes", index=False)
         table().to_excel(book, sheet_name="Data", index=False)
     with pd.ExcelWriter("holdout.xlsx") as book:
         holdout.to_excel(book, sheet_name="Data", index=False)

@@ -148,6 +148,12 @@ def test_renamed_columns_are_found_by_their_values_with_what_else_is_wrong_in_th
     assert checked(tmp_path, text, **settings)[1][-2] == "these records can be served"
 
 
+def test_what_is_open_in_the_settings_is_not_told_as_a_fault_beside_them(tmp_path: Path) -> None:
+    _, lines = checked(tmp_path, GOOD.replace("benign", "gut").replace("malignant", "schlecht"))
+    assert any("the records would be taken then; put in place of" in line for line in lines)
+    assert not any(line.startswith("even then") for line in lines)
+
+
 def test_where_two_columns_fit_alike_nobody_guesses(tmp_path: Path) -> None:
     rows = [f"{20 + n},{24 + n},2024-01-31,North,{'benign' if n % 2 else 'malignant'}" for n in range(60)]
     notes, _ = checked(tmp_path, "score,points,seen,ward,y\n" + "\n".join(rows) + "\n")
