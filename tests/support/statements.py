@@ -59,7 +59,7 @@ def a_statement(parties: int = 5) -> dict[str, Any]:
         "who_adds_the_noise": who_adds(ledger, recorded),
         "who_could_collude": who_colludes(ledger, recorded),
         "not_protected": not_protected(ledger, recorded),
-        "delta": worth_of_delta(ledger),
+        "delta": worth_of_delta(ledger["delta"], adaptive=ledger["adaptive"], values=ledger["values"]),
     }
     facts = {"format": 1, "software": "collegium 0.1.0", "made_utc": "2026-03-03T09:00:00+00:00"}
     return {"facts": facts | {"ledger": ledger, "recorded": recorded, "words": words}, "signature": "bc" * 64}

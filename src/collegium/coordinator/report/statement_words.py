@@ -87,8 +87,8 @@ def worth_of_delta(delta: float, *, adaptive: bool, values: int | None) -> str:
         return told + " Answers decide how much is used of what was stated, so ε is that of all that was stated."
     if values == 1:
         return told
-    times = f"{values} times this δ, as it could have had so many values" if values else "no δ that is stated here"
+    otherwise = f"it holds at {values} times δ, as it could have had so many values" if values else "no δ is stated"
     return (
-        f"{told} ε holds at this δ where no label decided when labelling ended, as where all queries were asked or the "
-        f"budget ended it. If labels decided it, ε holds at {times}."
+        f"{told} This ε holds if no answer decided when to stop asking, as where all that was planned was asked, or as "
+        f"much as the budget allows. If answers decided it, {otherwise}."
     )
