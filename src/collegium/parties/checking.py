@@ -16,7 +16,7 @@ import pandas as pd
 from collegium.data import Examples
 from collegium.data.encoding import MISSING, text_of
 from collegium.data.loading import excel
-from collegium.data.loading.files import find, found_settings
+from collegium.data.loading.files import find, found_settings, read_table
 from collegium.data.loading.loading import load, read_records, respelt
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource, Records
@@ -102,7 +102,7 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
     except DataError:
         if source.is_database:  # no encoding or separator of a file could help
             raise
-        how, _ = found_settings(find(source.source, root), source)
+        how, _ = found_settings(find(source.source, root), source, read_table)
         found.settings, source = {**found.settings, **how}, source.model_copy(update=how)
         records = read_records(source, task, root)
     found.records = len(records)

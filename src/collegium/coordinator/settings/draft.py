@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from collegium.data.encoding import MISSING, read_numbers, texts_of
-from collegium.data.loading.files import find, found_settings, image_files, open_npz
+from collegium.data.loading.files import find, found_settings, image_files, open_npz, read_table
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import EPOCH
 from collegium.errors import ConfigurationError, DataError
@@ -87,7 +87,7 @@ def draft_of(
         frame = pd.DataFrame(x, columns=[f"column-{number}" for number in range(x.shape[1])])
         return _table(frame, Draft({"source": name}), kinds, out, categories)
     beside = {} if sheet is None else {"sheet": sheet}
-    settings, frame = found_settings(path, DataSource.model_validate({"source": name, **beside}))
+    settings, frame = found_settings(path, DataSource.model_validate({"source": name, **beside}), read_table)
     return _table(frame, Draft({"source": name, **beside, **settings}), kinds, out, categories)
 
 

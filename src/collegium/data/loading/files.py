@@ -138,9 +138,9 @@ def columns_of(path: Path) -> list[str]:
 
 
 def found_settings(
-    path: Path, source: DataSource, read: Callable[[Path, DataSource], _Read] = read_table
+    path: Path, source: DataSource, read: Callable[[Path, DataSource], _Read]
 ) -> tuple[dict[str, object], _Read]:
-    """How a table has to be read, and its rows, or what else ``read`` makes of it.
+    """How a table has to be read, and what ``read`` makes of it, such as `read_table` or `header_of`.
 
     Returns
     -------
