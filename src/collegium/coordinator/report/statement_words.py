@@ -82,13 +82,13 @@ def worth_of_delta(delta: float, *, adaptive: bool, values: int | None) -> str:
     adaptive : whether answers decide how much is used of what was stated.
     values : how many values ε could have had, had answers ended the run elsewhere; None where that was not stated.
     """
-    told = f"Beyond that factor, the probability of an outcome may change by δ at most: 1 in {1 / delta:,.0f}."
+    told = f"Beyond that factor, an outcome's probability may change by δ at most: 1 in {1 / delta:,.0f}."
     if adaptive:
         return told + " Answers decide how much is used of what was stated, so ε is that of all that was stated."
     if values == 1:
         return told
-    otherwise = f"it holds at {values} times δ, as it could have had so many values" if values else "no δ is stated"
+    otherwise = f"at {values} times δ" if values else "no δ is stated"
     return (
-        f"{told} This ε holds if no answer decided when to stop asking, as where all that was planned was asked, or as "
-        f"much as the budget allows. If answers decided it, {otherwise}."
+        f"{told} This ε holds if no answer decided when asking ended, as where all was asked or the budget spent; if "
+        f"answers decided it, {otherwise}."
     )
