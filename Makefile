@@ -1,11 +1,17 @@
-# Everything a fresh machine with Python 3.11 or later needs: `make demo` and `make test`.
+# Everything a fresh machine with Python 3.11 or later needs: `make demo`, `make install` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
 
 # Python keeps what it compiles, or each of the hundred processes that the tests start would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo check test style types fast-tests processors busy coverage dist sbom wheelhouse try-wheelhouse constraints audit stubs clean
+.PHONY: docs demo install check test style types fast-tests processors busy coverage dist sbom wheelhouse try-wheelhouse constraints audit stubs clean
+
+# Half of all: what the demo, and institutions with tables or images of their own, need. Python compiles what it loads.
+.venv/for-demo: pyproject.toml accounting/pyproject.toml src/collegium/version.py
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --no-compile --editable ./accounting --editable '.[torch,serve,excel]'
+	touch $@
 
 .venv/installed: pyproject.toml accounting/pyproject.toml bridges/nvflare/pyproject.toml reproduction/pyproject.toml \
 		src/collegium/version.py
@@ -13,10 +19,12 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ./accounting --editable '.[all,dev]' --editable ./reproduction \
 		--editable ./bridges/nvflare
-	touch $@
+	touch .venv/for-demo $@
 
-demo: .venv/installed
+demo: .venv/for-demo
 	$(BIN)/collegium demo
+
+install: .venv/installed
 
 # What a contributor runs before every commit: style, types, import rules and the fast tests.
 check: .venv/installed

@@ -24,7 +24,6 @@ EXTRA_OF = {
     "ray": "simulation",
     "sqlalchemy": "sql",
     "torch": "torch",
-    "torchvision": "torch",
     "waitress": "serve",
 }
 """The extra that installs each top-level module which may be absent; pyproject.toml says the same."""

@@ -68,6 +68,17 @@ def test_the_command_says_in_one_line_what_is_refuted_and_fails(
     assert err.splitlines()[-1].startswith("refuted: sums states ε 2.0")
 
 
+def test_the_command_tells_of_the_rehearsal_from_its_beginning_and_of_each_tenth_of_the_audit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = typed(capsys, "audit", "--run", config(tmp_path), "--canaries", CANARIES)
+    said = err.splitlines()
+    assert status == 0 and said[0] == f"canaries dealt: {CANARIES} of {CANARIES}"
+    assert [line for line in said if line.startswith("canaries looked at")] == [
+        f"canaries looked at: {number} of 200" for number in (1, *range(20, 201, 20))
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -152,11 +152,10 @@ def _torchvision(kind: str, name: str, root: Path | None, **options: Any) -> Any
     """torchvision's data set, fetched to the data root where it is not there yet."""
     if root is None:
         raise DataError(f"{name}: set data_root or {DATA_ROOT_VARIABLE} to the folder for its files")
-    with optional_import(f"the data set {name}"):
-        from collegium_reproduction.data.torchvision_ops import import_torchvision
+    from collegium_reproduction.data.torchvision_ops import import_torchvision
 
-        import_torchvision()
-        from torchvision import datasets
+    import_torchvision()
+    from torchvision import datasets
 
     make: Callable[..., Any] = getattr(datasets, kind)
     try:

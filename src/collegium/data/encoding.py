@@ -19,9 +19,9 @@ from collegium.data.several_labels import numbers_of
 from collegium.data.spelling import nearest
 from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.data.texts import MISSING as MISSING
+from collegium.data.texts import counted, written
 from collegium.data.texts import text_of as text_of
 from collegium.data.texts import texts_of as texts_of
-from collegium.data.texts import written
 from collegium.errors import ColumnMissing, DataError
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
         if value.lower() in MISSING and value not in numbers
     )
     if missing:
-        raise DataError(f"{origin}: {missing} of {len(values)} records have no label: remove them or label them")
+        has = "has no label: remove it or label it" if missing == 1 else "have no label: remove or label them"
+        raise DataError(f"{origin}: {missing} of {len(values)} records {has}")
     unknown = sorted(set(spellings.tolist()) - set(numbers))
     if unknown:
         shown = ", ".join(map(repr, unknown[:5])) + (", …" if len(unknown) > 5 else "")
@@ -195,9 +196,10 @@ def _encode_numbers(
             if column.kind == "date"
             else advice
         )
+        told = counted(len(unread), f"value is no {column.kind}", f"values are no {column.kind}s")
         raise DataError(
-            f"{origin}: column {column.name}: {len(unread)} values are no {column.kind}s and none of the marks for a "
-            f"missing value (empty, ?, NA, NaN, null): {advice} ({_rows(values[np.isin(written(values), unread)])})"
+            f"{origin}: column {column.name}: {told} and none of the marks for a missing value (empty, ?, NA, NaN, "
+            f"null): {advice} ({_rows(values[np.isin(written(values), unread)])})"
         )
     clipped = np.clip(np.where(missing, column.low, numbers), column.low, column.high)
     part[:, 0] = (clipped - column.low) / (column.high - column.low)
@@ -264,8 +266,9 @@ def _unknown_categories(values: pd.Series[Any], column: CategoryColumn, origin: 
     """The error for values that are none of the column's categories; it quotes some of them."""
     names = list(dict.fromkeys(texts_of(values).tolist()))
     shown = ", ".join(map(repr, names[:5])) + (", …" if len(names) > 5 else "")
+    unknown = counted(len(values), "value is an unknown category", "values are unknown categories")
     return DataError(
-        f"{origin}: column {column.name}: {len(values)} values are unknown categories: {shown} ({_rows(values)}); the "
+        f"{origin}: column {column.name}: {unknown}: {shown} ({_rows(values)}); the "
         f"task knows {', '.join(column.categories[:20])}: correct them, or let them count as missing values"
     )
 
@@ -273,4 +276,5 @@ def _unknown_categories(values: pd.Series[Any], column: CategoryColumn, origin: 
 def _rows(values: pd.Series[Any]) -> str:
     """Where these values are, by the index of their frame, such as "lines 3, 8, …" of a CSV file."""
     shown = ", ".join(map(str, values.index[:5])) + (", …" if len(values) > 5 else "")
-    return f"{values.index.name or 'rows'} {shown}"
+    of_one = str(values.index.name or "rows").removesuffix("s")
+    return f"{of_one}{'' if len(values) == 1 else 's'} {shown}"

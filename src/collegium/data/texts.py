@@ -17,6 +17,11 @@ MISSING = frozenset({"", "?", "na", "n/a", "nan", "<na>", "nat", "null", "none"}
 _WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0*")
 
 
+def counted(number: int, one: str, several: str) -> str:
+    """The number with what it counts: ``1 row is``, ``2 rows are``."""
+    return f"{number} {one if number == 1 else several}"
+
+
 def text_of(value: object) -> str:
     """One spelling for equal values: no blanks around it, whole numbers without a decimal point, missing as ``""``.
 

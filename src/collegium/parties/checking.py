@@ -16,13 +16,15 @@ import pandas as pd
 from collegium.data import Examples
 from collegium.data.encoding import MISSING, text_of
 from collegium.data.loading import excel
-from collegium.data.loading.files import find, found_settings
+from collegium.data.loading.files import find, found_settings, read_table
 from collegium.data.loading.loading import load, read_records, respelt
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource, Records
 from collegium.data.spelling import nearest
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
+from collegium.data.texts import counted
 from collegium.errors import DataError
+from collegium.parties.checking_columns import matched_by_values
 from collegium.parties.checking_numbers import SHOWN, check_numbers, some
 from collegium.settings import toml_value
 
@@ -30,6 +32,8 @@ IDENTIFIER = re.compile(
     r"(?i)(?:^|[^a-z])(?:id|nr|no|mrn|patient|person|subject|case|participant|user|customer|pupil|student)(?:[^a-z]|$)"
 )
 """Names of columns that may name the person of a row."""
+MEASURED = r"\d[.,]\d"
+"""In values that differ in every row and measure something all the same, or are dates."""
 SUGGESTED = 20
 """Of so many spellings, the most frequent ones, a setting is suggested."""
 FILL_IN = "?"
@@ -98,7 +102,7 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
     except DataError:
         if source.is_database:  # no encoding or separator of a file could help
             raise
-        how, _ = found_settings(find(source.source, root), source)
+        how, _ = found_settings(find(source.source, root), source, read_table)
         found.settings, source = {**found.settings, **how}, source.model_copy(update=how)
         records = read_records(source, task, root)
     found.records = len(records)
@@ -106,12 +110,24 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
         _check_labels(found, records, source, task)
     if isinstance(task.inputs, TableInputs) and records.inputs is None:
         _check_columns(found, records, source, task.inputs)
-    then = _loaded(given.model_copy(update=found.settings), task, root) if found.settings else examples
+    then = (
+        _loaded(given.model_copy(update=_filled_in(found.settings, task)), task, root) if found.settings else examples
+    )
     found.even_then = then if found.settings and isinstance(then, str) else ""
     if source.group is None and records.group is None:
         seen = then if isinstance(examples, str) else examples
         _check_persons(found, records, None if isinstance(seen, str) else seen, source, task)
     return found
+
+
+def _filled_in(settings: dict[str, object], task: Task) -> dict[str, object]:
+    """The settings as if somebody had filled in what is open: what is refused then is no matter of that."""
+    filled = dict(settings)
+    if isinstance(classes := settings.get("classes"), dict):
+        filled["classes"] = {own: task.classes[0] if one == FILL_IN else one for own, one in classes.items()}
+    if isinstance(names := settings.get("rename"), dict) and FILL_IN in names.values():
+        filled |= {"rename": {own: one for own, one in names.items() if one != FILL_IN}, "absent": "missing"}
+    return filled
 
 
 def _check_sheets(found: RecordsCheck, source: DataSource, task: Task, root: Path | None) -> None:
@@ -179,12 +195,9 @@ def _check_persons(
 def _check_labels(found: RecordsCheck, records: Records, source: DataSource, task: Task) -> None:
     name = source.label or records.label
     if name not in records.frame.columns:
-        near = nearest(name, records.frame.columns)
-        found.notes.append(f"there is no label column {name}{_instead(near, records.frame.columns)}")
-        found.settings["label"] = near or FILL_IN
-        if near is None:
+        name = _label_column(found, records, source, task)
+        if name == FILL_IN:
             return
-        name = near
     counts = Counter(respelt(records.frame[name], source.classes).tolist())
     classes = {text_of(one): one for one in task.classes}
     if records.numbered:
@@ -196,12 +209,16 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         if label in classes:
             found.per_class[classes[label]] += count
         elif label.lower() in MISSING and label.casefold() not in map(str.casefold, classes):
-            found.notes.append(f"{count} records have no label: remove them or label them")
+            found.notes.append(
+                counted(
+                    count, "record has no label: remove it or label it", "records have no label: remove or label them"
+                )
+            )
         else:
             near = nearest(label, classes)
             if len(suggested) < (SHOWN if len(counts) > most else most):
                 meant = f": {near}?" if near else ""
-                found.notes.append(f"the label {label!r} of {count} records is no class{meant}")
+                found.notes.append(f"the label {label!r} of {counted(count, 'record', 'records')} is no class{meant}")
             suggested[label] = classes[near] if near is not None else FILL_IN
             if near is not None:
                 found.per_class[classes[near]] += count
@@ -216,6 +233,30 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         _check_present(found, task)
 
 
+def _label_column(found: RecordsCheck, records: Records, source: DataSource, task: Task) -> str:
+    """Say that there is no label column, and which one it probably is."""
+    name, there = source.label or records.label, records.frame.columns
+    near, by = nearest(name, there), ""
+    if near is None:
+        near, by = _holding_classes(records, source, task), ", by its values"
+    found.notes.append(f"there is no label column {name}{_instead(near, there, by)}")
+    found.settings["label"] = near or FILL_IN
+    return near or FILL_IN
+
+
+def _holding_classes(records: Records, source: DataSource, task: Task) -> str | None:
+    """The column whose values are probably the classes, where one alone is likely and no input has its name."""
+    inputs = {column.name for column in task.inputs.columns} if isinstance(task.inputs, TableInputs) else set()
+    used = {source.group, *(own for own in records.frame.columns if source.rename.get(own, own) in inputs)}
+    free = [own for own in records.frame.columns if own not in used and _has_class(records.frame[own], task)]
+    classes = CategoryColumn(name="", categories=task.classes)
+    return matched_by_values(records.frame, [classes], free, source).get("")
+
+
+def _has_class(values: "pd.Series[Any]", task: Task) -> bool:
+    return any(nearest(str(value), task.classes) is not None for value in values.unique()[: 2 * len(task.classes)])
+
+
 def _check_present(found: RecordsCheck, task: Task) -> None:
     present = [one for one, count in found.per_class.items() if count]
     if len(present) == 1:
@@ -228,13 +269,22 @@ def _check_present(found: RecordsCheck, task: Task) -> None:
 def _check_columns(found: RecordsCheck, records: Records, source: DataSource, inputs: TableInputs) -> None:
     frame = records.frame.rename(columns=source.rename)
     wanted = [column.name for column in inputs.columns]
-    spare = [str(name) for name in frame.columns if name not in (*wanted, source.label or records.label, source.group)]
+    label = found.settings.get("label", source.label or records.label)
+    spare = [str(name) for name in frame.columns if name not in (*wanted, label, source.group)]
     like = {name: nearest(name, spare) for name in wanted if name not in frame.columns}
     renamed = {near: name for name, near in like.items() if near is not None}
     others = [one for one in spare if one not in renamed]
-    shared = [one for one in others if not frame[one].is_unique]  # no name of a row, so perhaps what is lacking
-    lacking = [name for name, near in like.items() if near is None]
+    # No name of a row, so perhaps what is lacking.
+    shared = [one for one in others if not frame[one].is_unique or frame[one].astype(str).str.contains(MEASURED).any()]
     found.notes += [f"there is no column {name}{_instead(near, ())}" for name, near in like.items() if near]
+    unlike = [column for column in inputs.columns if column.name in like and like[column.name] is None]
+    probable = matched_by_values(frame, unlike, [one for one in others if IDENTIFIER.search(one) is None], source)
+    found.notes += [
+        f"there is no column {name}{_instead(own, (), ', by its values')}" for name, own in probable.items()
+    ]
+    renamed |= {own: name for name, own in probable.items()}
+    others, shared = ([one for one in names if one not in renamed] for names in (others, shared))
+    lacking = [column.name for column in unlike if column.name not in probable]
     if lacking:
         found.notes.append(f"there is no column {', '.join(lacking)}{_instead(None, others)}")
     if 0 < len(shared) < len(lacking):  # an amount of money may be another in every row too
@@ -242,9 +292,10 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
     if lacking and source.absent == "refuse":
         if shared:
             renamed |= dict.fromkeys(shared, FILL_IN)
-            found.notes.append('if your records never had such a column, set absent = "missing" in place of its rename')
         else:
             found.settings["absent"] = "missing"
+    if (probable or (lacking and shared)) and source.absent == "refuse" and "absent" not in found.settings:
+        found.notes.append('if your records never had such a column, set absent = "missing" in place of its rename')
     if renamed:
         found.settings["rename"] = {**source.rename, **renamed}
     frame = frame.rename(columns={name: column for name, column in renamed.items() if column != FILL_IN})
@@ -280,8 +331,8 @@ def _check_categories(
         found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{known_ones}")
 
 
-def _instead(near: str | None, names: Iterable[object]) -> str:
+def _instead(near: str | None, names: Iterable[object], by: str = "") -> str:
     """What a missing column may be called: the nearest name, or else the names of the file that nothing uses."""
     shown = [str(name) for name in names]
     listed = f"; the file also has {', '.join(shown[:12])}{', …' if len(shown) > 12 else ''}" if shown else ""
-    return f": is it {near}?" if near is not None else listed
+    return f": is it {near}{by}?" if near is not None else listed

@@ -13,6 +13,7 @@ from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource
 from collegium.data.spelling import nearest
 from collegium.data.task import NumberColumn, TableInputs
+from collegium.data.texts import counted
 
 SHOWN = 5
 """So many spellings of a kind are shown."""
@@ -35,19 +36,17 @@ def check_numbers(
     """
     dates = column.kind == "date"
     notes: list[str] = []
-    settings: dict[str, Any] = {}
-    numbers, unread = read_numbers(values, source.decimal, dates=dates)
-    if unread:
-        numbers, unread, settings = _respelt(values, numbers, unread, column, source)
+    numbers, unread, settings = _respelt(values, column, source)
     if settings and dates:
         notes.append(f"{column.name}: dates are written as {settings['dates']}, if day and month are not swapped")
-    said = [f"{len(unread)} values are no {column.kind}s ({some(Counter(unread))})"] if unread else []
+    no_numbers = counted(len(unread), f"value is no {column.kind}", f"values are no {column.kind}s")
+    said = [f"{no_numbers} ({some(Counter(unread))})"] if unread else []
     missing = int(np.isnan(numbers).sum()) - len(unread)
     said += [f"{missing} missing"] if missing else []
     below, above = int((numbers < column.low).sum()), int((numbers > column.high).sum())
 
     def shown(value: float) -> str:
-        return str(np.datetime64(int(value), "D")) if dates else f"{value:g}"
+        return str(np.datetime64(int(value), "D")) if dates else f"{value:.12g}"
 
     said += [f"{below} below {shown(column.low)} (least {shown(np.nanmin(numbers))})"] if below else []
     said += [f"{above} above {shown(column.high)} (most {shown(np.nanmax(numbers))})"] if above else []
@@ -62,14 +61,21 @@ def check_numbers(
     return notes, settings
 
 
+def numbers_as_written(
+    values: "pd.Series[Any]", column: NumberColumn, source: DataSource
+) -> tuple[NDArray[np.float64], list[str]]:
+    """The numbers, NaN where there is none, and the texts that are none under any spelling."""
+    numbers, unread, _ = _respelt(values, column, source)
+    return numbers, unread
+
+
 def _respelt(
-    values: "pd.Series[Any]",
-    numbers: NDArray[np.float64],
-    unread: list[str],
-    column: NumberColumn,
-    source: DataSource,
+    values: "pd.Series[Any]", column: NumberColumn, source: DataSource
 ) -> tuple[NDArray[np.float64], list[str], dict[str, Any]]:
     """Numbers and texts that are none, with the spelling under which most are read and, of those, lie within."""
+    numbers, unread = read_numbers(values, source.decimal, dates=column.kind == "date")
+    if not unread:
+        return numbers, unread, {}
     tried: list[dict[str, Any]] = [{"dates": "dd/mm/yyyy"}, {"dates": "mm/dd/yyyy"}]
     if column.kind == "number":
         tried = [{"decimal": ","}, *({"thousands": one, "decimal": other} for one, other in SPELLINGS)]

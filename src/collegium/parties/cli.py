@@ -212,7 +212,7 @@ def show(
     shown = account.head()
     evaluated = kept_evaluation(config.folder)
     of_all, delta_of_all = account.record_spent_altogether()
-    facts: dict[str, str | int | float | None] = {
+    facts: dict[str, str | int | float | list[float] | None] = {
         "party": subject.name,
         "coordinator": config.coordinator,
         "data": config.data.shown,
@@ -242,8 +242,10 @@ def show(
         "record_epsilon_spent": account.record_spent(),
         "record_epsilon_limit": policy.record_epsilon,
         "delta": policy.delta,
-        "student_right_here": None if "own" not in evaluated else round(evaluated["own"], 4),
-        "student_right_overall": None if not evaluated.get("consortium") else round(evaluated["consortium"], 4),
+        "student_right_here": _share(evaluated.get("own")),
+        "student_right_here_interval": _ends(evaluated.get("own_interval")),
+        "student_right_overall": _share(evaluated.get("consortium")),
+        "student_right_overall_interval": _ends(evaluated.get("consortium_interval")),
         "warning": evaluated.get("warning"),
         "records_changed": records_changed(config, enrolled_tasks(config_file.parent)),
     }
@@ -252,7 +254,17 @@ def show(
         return
     for name, value in facts.items():
         text = epsilon_text(value) if isinstance(value, float) and "epsilon" in name else value
+        if isinstance(value, list):
+            text = f"{value[0]} to {value[1]} (95 %)"
         typer.echo(f"{name.replace('_', ' '):<31}{'none' if text is None else text}")
+
+
+def _share(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _ends(interval: list[float] | None) -> list[float] | None:
+    return None if interval is None else [round(end, 4) for end in interval]
 
 
 @app.command(name="new-ledger")

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from collegium.data.loading.files import columns_of
 from collegium.data.loading.sources import DataSource
-from collegium.errors import ConfigurationError, DataError
+from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.config import PartyConfig, policy_of
 from collegium.parties.enrolment import PARTY, Enrolment, not_agreed_to, promised
@@ -14,6 +15,9 @@ from collegium.parties.enrolment import enrol as enrol_party
 from collegium.parties.known_roster import accept_key as accept
 from collegium.protocol.enrolment import given_code
 from collegium.whole_files import make_private
+
+SHOWN = 20
+"""So many of a file's columns are named."""
 
 
 def enrol(
@@ -67,6 +71,8 @@ def enrol(
         raise DataError("a database needs a query too: leave --data out, and write source and query into party.toml")
     if data is not None and not DataSource(source=data).is_named and not Path(data).exists():
         raise DataError(f"there is no {data}: correct --data, or leave it out and name the records in party.toml later")
+    if data is not None and Path(data).exists():
+        _check_columns(Path(data), label=label, group=group)
     source = data or "records.csv"
     if Path(source).exists():
         source = str(Path(source).resolve())
@@ -102,6 +108,15 @@ def enrol(
     typer.echo(f"Look over {done.party_file} and policy.toml beside it, then run:")
     typer.echo(f"collegium party check {done.party_file}    # what the task makes of your records; nothing is sent")
     typer.echo(f"collegium party serve {done.party_file}")
+
+
+def _check_columns(file: Path, **named: str | None) -> None:
+    """Raise DataError where an option names a column that the file lacks; nothing is known of images and arrays."""
+    there = columns_of(file) if any(named.values()) else []
+    for option, name in named.items():
+        if there and name is not None and name not in there:
+            shown = ", ".join(there[:SHOWN]) + (", …" if len(there) > SHOWN else "")
+            raise ColumnMissing(f"--{option} {name}: {file} has no such column; it has {shown}")
 
 
 def _say_with_whom(done: Enrolment) -> None:

@@ -26,6 +26,7 @@ _TITLES = {
     "evaluation": "measured by parties",
     "baseline": "baseline's steps",
     "report": "report written",
+    "canaries": "canaries looked at",
 }
 
 _MEGABYTE = 1_000_000

@@ -5,7 +5,7 @@ are others. Canaries are inputs of the pool with classes drawn at random, which 
 are, and pass through all that records pass through. Noise is from the operating system.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import OnReply, Parties
+from collegium.coordinator.run.surroundings import Progress
 from collegium.coordinator.settings.consortium import public_root, read_consortium
 from collegium.coordinator.settings.run_config import load_public
 from collegium.data import Examples, load
@@ -71,7 +72,13 @@ class Overheard:
 
 
 def rehearse(
-    path: Path, folder: Path, canaries: int, *, processes: bool, data_root: Path | None, seed: int | None = None
+    path: Path,
+    folder: Path,
+    canaries: int,
+    *,
+    processes: bool,
+    data_root: Path | None,
+    on_progress: Callable[[Progress], None] = lambda step: None,
 ) -> Rehearsal:
     """Run the configuration at ``path``, of a simulation or a consortium, over ``canaries`` records.
 
@@ -79,7 +86,6 @@ def rehearse(
     ----------
     folder : where the run is kept.
     processes : whether each party is a process of its own, reached over TLS; else all are in this process.
-    seed : of coins and classes; the operating system's randomness where it is None.
 
     Raises
     ------
@@ -99,13 +105,14 @@ def rehearse(
     if canaries < 2 * parties or canaries > parties * config.budget.most_records:
         most = parties * config.budget.most_records
         raise ConfigurationError(f"{parties} parties rehearse with {2 * parties} to {most} canaries; got {canaries}")
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng()
     pool = load_public(config, root).pool.x
     chosen = np.concatenate([random.permutation(len(pool)) for _ in range(-(-canaries // len(pool)))])[:canaries]
     classes = random.integers(len(config.task.classes), size=canaries)
     present = random.integers(2, size=canaries).astype(bool)
     drawn = Examples(pool[chosen], classes)
     np.savez(folder / _RECORDS, x=drawn.x[present], y=classes[present])
+    on_progress(Progress("canaries dealt", canaries, canaries))
     run = prepare_run(config, folder, data_root=root)
     if processes:
         heard: list[Overheard] = []
@@ -114,11 +121,11 @@ def rehearse(
             heard.append(Overheard(reached))
             return heard[0]
 
-        launch(run, over=over)
+        launch(run, on_progress, over=over)
         return Rehearsal(run, drawn, present, tuple(heard[0].questions.values()))
     here = InProcessParties([virtual_party(run.folder, number) for number in range(parties)], config.name)
     overheard = Overheard(here)
-    coordinator = coordinator_of(run, overheard, None)
+    coordinator = coordinator_of(run, overheard, on_progress)
     coordinator.label()
     if config.evaluation is not None:
         coordinator.evaluate()

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from collegium.coordinator.journal import Journal, Name, Released
 from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.surroundings import Progress
 from collegium.data import PoolStore
 from collegium.data import data_root as find_data_root
 from collegium.errors import DataError
@@ -31,6 +32,7 @@ from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.privacy.ledger.reading import LedgerReader
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.question import RecordsQuestion
+from collegium.simulations.progress import RunProgress
 from collegium.simulations.rehearsal import Rehearsal, rehearse
 from collegium_accounting.analysis.one_run import epsilon_of, strength
 from collegium_accounting.game.laws import Law, block_epsilon
@@ -95,21 +97,22 @@ def audit_run(
     processes: bool = False,
     data_root: Path | None = None,
     failure: float = 0.05,
-    seed: int | None = None,
+    on_progress: Callable[[Progress], None] = lambda step: None,
 ) -> RunAudit:
     """Rehearse the configuration at ``path`` and measure what it released; see `rehearsal.rehearse` for errors."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="collegium-audit-") as folder:
         base = Path(folder).resolve()
-        rehearsed = rehearse(path, base, canaries, processes=processes, data_root=data_root, seed=seed)
-        kinds = tuple(audited(rehearsed, failure))
+        rehearsed = rehearse(path, base, canaries, processes=processes, data_root=data_root, on_progress=on_progress)
+        kinds = tuple(audited(rehearsed, failure, on_progress))
     return RunAudit(kinds, rehearsed.run.config.budget.delta, processes, round(time.monotonic() - started, 1))
 
 
 def show(path: Path, canaries: int, *, processes: bool, data_root: Path | None, as_json: bool) -> None:
     """Audit the run of a configuration and print a table, or one JSON object; exit with 1 where an ε is refuted."""
-    with Console(stderr=True).status("rehearsing the run"):
-        found = audit_run(path, canaries=canaries, processes=processes, data_root=find_data_root(data_root))
+    root = find_data_root(data_root)
+    with RunProgress(Console(stderr=True)) as progress:
+        found = audit_run(path, canaries=canaries, processes=processes, data_root=root, on_progress=progress)
     if as_json:
         typer.echo(json.dumps(found.as_dict(), ensure_ascii=False))
     else:
@@ -128,12 +131,14 @@ def show(path: Path, canaries: int, *, processes: bool, data_root: Path | None, 
         raise typer.Exit(1)
 
 
-def audited(rehearsed: Rehearsal, failure: float = 0.05) -> Iterator[AuditedKind]:
+def audited(
+    rehearsed: Rehearsal, failure: float = 0.05, on_progress: Callable[[Progress], None] = lambda step: None
+) -> Iterator[AuditedKind]:
     """Each kind of vector that the rehearsal released; all bounds hold but for the probability ``failure``."""
     run, delta = rehearsed.run, rehearsed.run.config.budget.delta
     stated, released = _stated(run.folder), _released(rehearsed)
     for purpose, rounds in released.items():
-        halves, coined, products = _of_canaries(rehearsed, [question for question, _ in rounds])
+        halves, coined, products = _of_canaries(rehearsed, [question for question, _ in rounds], on_progress)
         values = np.stack([one.values for _, one in rounds])
         noise = np.array([one.noise for _, one in rounds])
         found = strength(values.astype(np.float64), halves, coined, products, failure / len(released))
@@ -180,14 +185,19 @@ def _purpose(name: Name, question: RecordsQuestion) -> str | None:
     return "sums" if of_sums else None
 
 
-def _of_canaries(rehearsed: Rehearsal, questions: list[RecordsQuestion]) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _of_canaries(
+    rehearsed: Rehearsal, questions: list[RecordsQuestion], on_progress: Callable[[Progress], None]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Half of what all canaries contribute, w, and the mean products, as `one_run.strength` takes them.
 
     Raises DataError where some canaries together contribute something else than each of them alone.
     """
     answer, everyone = _answers(rehearsed, questions), np.arange(len(rehearsed.canaries))
     some = everyone[:_ALONE]
-    alone = [answer(some[[number]]) for number in some]
+    alone = []
+    for number in some:
+        alone.append(answer(some[[number]]))
+        on_progress(Progress("canaries", len(alone), len(some)))
     if not np.array_equal(np.sum(alone, axis=0), answer(some)):
         raise DataError(f"records count otherwise together than alone in answers of the kind {questions[0].kind}")
     halves = answer(everyone) / 2.0

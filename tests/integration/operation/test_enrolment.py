@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from support.ports import free_ports
+from support.typist import typed
 from support.waiting import PATIENCE_S
 
 from collegium.cli import main
@@ -304,3 +308,38 @@ def test_nobody_there_and_somebody_else_there_are_told_apart(scene: EnrolmentSce
                 tmp_path / "x",
                 parties=["ash"],
             )
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "group", "says"),
+    [
+        ("r.csv", "WRONG", None, "--label WRONG: r.csv has no such column; it has Größe, y"),
+        ("r.csv", "y", "person", "--group person: r.csv has no such column; it has Größe, y"),
+        ("r.xlsx", "y", "person", "--group person: r.xlsx has no such column; it has note, Größe, y"),
+        ("r.csv", "y", None, "cannot reach the enrolment"),  # nothing is wrong with the file
+        ("r.xlsx", "Größe", None, "cannot reach the enrolment"),  # on the second sheet
+        ("r.npz", "diagnosis", None, "cannot reach the enrolment"),  # arrays have no columns
+    ],
+)
+def test_a_column_that_the_file_lacks_is_refused_at_once_in_one_line(
+    name: str,
+    label: str,
+    group: str | None,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"Größe": ["1,5"], "y": ["ja"]})
+    frame.to_csv("r.csv", sep=";", encoding="cp1252", index=False)
+    with pd.ExcelWriter("r.xlsx") as book:
+        pd.DataFrame({"note": ["x"]}).to_excel(book, sheet_name="Notes", index=False)
+        frame.to_excel(book, sheet_name="Data", index=False)
+    np.savez("r.npz", x=np.zeros((2, 2)), y=np.zeros(2))
+    nobody = f"localhost:{free_ports(1)[0]}"
+    asked = ["--coordinator", nobody, "--name", "ash", "--code", "c", "--fingerprint", "ab" * 32, "--parties", "ash"]
+    asked += ["--folder", "ash", "--data", name, "--label", label, *(["--group", group] if group else [])]
+    status, out, err = typed(capsys, "party", "enrol", *asked)
+    assert status != 0 and says in err and len(err.splitlines()) == 1 and not out
+    assert not Path("ash/party.toml").exists()

@@ -79,8 +79,8 @@ def test_check_forecasts_what_the_page_says(tmp_path: Path, monkeypatch: pytest.
     for epsilon, *numbers in given:
         settings.write_text(re.sub(r"^epsilon = .*$", f"epsilon = {epsilon}", settings.read_text(), flags=re.MULTILINE))
         said = " ".join(printed(check, monkeypatch).split())
-        few, many, known = (number.replace(",", "") for number in numbers)
-        assert f"noise decides the labels with {few} records" in said and f"little accuracy from {many} on" in said
+        few, many, known = numbers
+        assert f" {few} records of all institutions together are too few: noise decides; from {many} on" in said
         assert f"about ± 5 points from {known} records" in said
 
 

@@ -210,6 +210,8 @@ def test_the_clinics_measured_the_student_and_each_is_shown_its_own_figure_alone
     assert re.search(rf"^student right here\s+{round(right, 4)}$", shown, re.MULTILINE), shown
     assert figures.accuracy is not None
     assert re.search(rf"^student right overall\s+{round(figures.accuracy.value, 4)}$", shown, re.MULTILINE), shown
+    low, high = round(figures.accuracy.low, 4), round(figures.accuracy.high, 4)
+    assert re.search(rf"^student right overall interval\s+{low} to {high} \(95 %\)$", shown, re.MULTILINE), shown
 
 
 def test_the_student_predicts_new_records_in_a_file_from_python_and_as_onnx(story: Story) -> None:

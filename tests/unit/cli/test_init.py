@@ -202,3 +202,35 @@ def test_without_a_pool_the_file_gives_columns_alone_and_a_check_says_what_is_dr
     status, out, err = typed(capsys, "provision", "consortium.toml", "--check")
     assert status == 0, err
     assert "pool         3000 inputs that are drawn from the schema" in out and "are needed" not in out
+
+
+def test_of_a_workbook_the_sheet_that_is_read_is_named_and_another_may_be(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    holdout = table().assign(ill=["yes", "no"] * (ROWS // 2))
+    with pd.ExcelWriter("pool.xlsx") as book:
+        pd.DataFrame({"about": ["numbers of 2024"]}).to_excel(book, sheet_name="Notes", index=False)
+        table().to_excel(book, sheet_name="Data", index=False)
+    with pd.ExcelWriter("holdout.xlsx") as book:
+        holdout.to_excel(book, sheet_name="Data", index=False)
+    status, said = begun(capsys, "pool.xlsx", "--classes", "yes,no")
+    other = "pool.xlsx: the sheet 'Notes' is read, and not 'Data' (--sheet takes another)"
+    assert status != 0 and "no column of the pool" in said and other in said and len(said.splitlines()) == 1
+    status, said = begun(capsys, "pool.xlsx", "--classes", "yes,no", "-o", "first.toml", "--column", "about=category")
+    assert status == 0 and other in said
+    arguments = ["pool.xlsx", "--sheet", "Data", "--holdout", "holdout.xlsx", "--label", "ill"]
+    config = written(capsys, *arguments)
+    assert "weight" in columns(config) and len(load_public(config.run, folder).pool) == ROWS
+    assert config.holdout is not None and config.holdout.sheet == "Data"
+    status, said = begun(capsys, "pool.xlsx", "--sheet", "Dta", "-o", "third.toml")
+    assert status != 0 and "has no sheet 'Dta'; there are 'Notes', 'Data'" in said and len(said.splitlines()) == 1
+
+
+def test_a_check_says_what_the_holdout_tells_of_an_accuracy(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pd.concat([table()] * 7, ignore_index=True)[:400]
+    frame["ill"] = ["yes", "no"] * 200
+    frame.to_csv("holdout.csv", index=False)
+    written(capsys, "holdout.csv", "--holdout", "holdout.csv", "--label", "ill", "--parties", "ash,oak,yew")
+    out = typed(capsys, "provision", "consortium.toml", "--check")[1]
+    assert "holdout: 400 records, which tell an accuracy of 80 % to ± 3.9 points" in out
+    assert ": 400 tell an accuracy of 80 % to ± 4 points" in Path("consortium.toml").read_text(encoding="utf-8")

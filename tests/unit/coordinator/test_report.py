@@ -64,9 +64,10 @@ def test_the_page_says_what_neighbours_are_and_at_which_delta_epsilon_holds_wher
     assert record.privacy is not None and record.privacy.values == record.privacy.queries_charged == 20
     text = render(record)
     assert "replaced by others. Somebody whose records are at two institutions" in text
-    assert "If labels decided it, ε holds at 20 times this δ" in text
+    assert "may change by δ at most: 1 in 100,000. This ε holds if no answer decided when asking ended" in text
+    assert "if answers decided it, at 20 times δ" in text
     fixed = replace(record.privacy, values=1)
-    assert "times this δ" not in render(record.model_copy(update={"privacy": fixed}))
+    assert "times δ" not in render(record.model_copy(update={"privacy": fixed}))
 
 
 def test_an_institution_that_was_never_asked_taught_nothing(run: Run) -> None:

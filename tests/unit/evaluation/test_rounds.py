@@ -152,11 +152,14 @@ def test_only_the_institution_with_swapped_classes_is_told_so(measured: Measured
     warned = [record.getMessage() for record in measured.log if record.levelno == logging.WARNING]
     assert len(warned) == 1 and f"party {SWAPPED}: the student is right for" in warned[0]
     assert "if they write 'malignant' for 'benign', 'benign' for 'malignant', it is right for" in warned[0]
+    accuracy = measured.coordinator.evaluation.accuracy
     for name in records():
         kept = kept_evaluation(measured.folder / "parties" / name)
         assert kept["own"] == pytest.approx(right_at(measured, name)) and (kept["warning"] is not None) == (
             name == SWAPPED
         )
+        low, high = kept["own_interval"]
+        assert low < kept["own"] < high and kept["consortium_interval"] == pytest.approx([accuracy.low, accuracy.high])
         assert (measured.folder / "parties" / name / "evaluation.json").stat().st_mode & 0o077 == 0
     assert len(measured.replies) == 5 and len(set(measured.replies)) == 1  # they tell nothing
     told = "".join(path.read_text(errors="ignore") for path in (measured.folder / "run").glob("*.[jhMc]*"))

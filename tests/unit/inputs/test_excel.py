@@ -68,7 +68,7 @@ def test_a_workbook_gives_the_records_that_its_csv_file_gives(tmp_path: Path, de
         ([("A", [["age", "age", "smokes", "class"], *ROWS])], {}, "two columns are called 'age'"),
         ([("A", [])], {}, "is empty"),
         ([("A", [HEADER, *ROWS])], {"sheet": "B"}, "has no sheet 'B'; there are 'A'"),
-        ([("A", [HEADER, ["old", *ROWS[0][1:]]])], {}, r"column age: 1 values are no numbers.*\(lines 2\)"),
+        ([("A", [HEADER, ["old", *ROWS[0][1:]]])], {}, r"column age: 1 value is no number.*\(line 2\)"),
     ],
 )
 def test_a_fault_is_named(

@@ -95,7 +95,7 @@ def test_a_large_parquet_file_read_in_batches_gives_the_same_records(
     assert mapped.rows is not None and whole.rows is not None and mapped.rows.tolist() == whole.rows.tolist()
     assert (mapped.rows_of, mapped.group_of) == (whole.rows_of, whole.group_of)
     frame.assign(age=["?"] * 40 + ["old"] + ["?"] * 9).to_parquet(tmp_path / "d.parquet")
-    with pytest.raises(DataError, match=r"column age: 1 values are no numbers .*rows 40\)"):
+    with pytest.raises(DataError, match=r"column age: 1 value is no number .*row 40\)"):
         load(source, TABLE, data_root=None)
 
 
@@ -162,7 +162,7 @@ def test_npz_of_a_table(tmp_path: Path) -> None:
         ({"x": PIXELS}, {"split": "test"}, "no test split"),
         ({"x": PIXELS, "y": [0, 1]}, {}, "for 5 rows of x"),
         ({"x": PIXELS, "y": np.eye(5)}, {}, "labels of shape"),
-        ({"x": PIXELS, "y": [0, 1, np.nan, 0, 1]}, {}, "1 of 5 records have no label"),
+        ({"x": PIXELS, "y": [0, 1, np.nan, 0, 1]}, {}, "1 of 5 records has no label"),
         ({"x": PIXELS, "y": [0, 1, 2, 0, 1]}, {}, "no class '2'"),
         ({"x": PIXELS[:0]}, {}, "holds no records"),
         ({"x": PIXELS}, {"start": 5}, "no record between"),
@@ -236,10 +236,10 @@ def test_a_record_is_read_alike_whatever_stands_in_the_other_rows(tmp_path: Path
         ("age,ward,y\n1,a,yes,more\n2,b,no\n", {}, "cannot read"),
         ("age,ward,y\n1,a,yes\n2,b,no,x,y\n", {}, "cannot read"),
         ("age,y\n1,yes\n", {}, "no column ward; there are age, y"),
-        ("age,ward,y\nold,a,yes\n", {}, "column age: 1 values are no numbers"),
+        ("age,ward,y\nold,a,yes\n", {}, "column age: 1 value is no number"),
         ("age,ward,y\n1,a,perhaps\n", {}, "no class 'perhaps'"),
-        ("age,ward,y\n1,a,\n", {}, "1 of 1 records have no label"),
-        ("age,ward,y\n1,a\n", {}, "1 of 1 records have no label"),
+        ("age,ward,y\n1,a,\n", {}, "1 of 1 records has no label"),
+        ("age,ward,y\n1,a\n", {}, "1 of 1 records has no label"),
         ("age,ward,y\n1,a,yes\n", {"label": "outcome"}, "no label column outcome; there are age, ward, y"),
         ("age,ward,y\n1,a,yes\n", {"split": "test"}, "no test split"),
     ],
@@ -344,6 +344,22 @@ def test_relative_paths_start_at_the_data_root(tmp_path: Path, monkeypatch: pyte
     assert data_root(Path("elsewhere")) == Path("elsewhere")
     monkeypatch.delenv("COLLEGIUM_DATA")
     assert data_root(None) is None
+
+
+def test_a_file_that_is_there_as_it_was_named_goes_before_the_folder_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "here").mkdir()
+    npz(tmp_path / "data", x=PIXELS)
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("COLLEGIUM_DATA", str(tmp_path / "data"))
+    assert len(read("data.npz", IMAGES, root=data_root(None))) == 5
+    npz(tmp_path / "here", x=PIXELS[:2])
+    assert len(read("data.npz", IMAGES, root=data_root(None))) == 2
+    (tmp_path / "own").mkdir()
+    with pytest.raises(DataError, match=r"there is no .*own/data.npz"):  # a folder that somebody names is the only one
+        read("data.npz", IMAGES, root=tmp_path / "own")
 
 
 @pytest.mark.parametrize("with_root", [True, False])

@@ -81,9 +81,9 @@ def test_an_absent_column_is_missing_in_every_record_where_the_settings_say_so(t
     [
         ("age;ward;y\n1;Nord;ja\n", "utf-8", {}, "no ',' but ';': set separator = \";\" beside source"),
         (PLAIN, "cp1252", {}, 'not written in utf-8: set encoding = "cp1252" or "utf-16" beside source'),
-        ("age;ward;y\n40,5;Nord;ja\n", "utf-8", {"separator": ";"}, 'age: 1 values .* set decimal = "," beside source'),
-        ("age;ward;y\n4.500,5;Nord;ja\n", "utf-8", {"separator": ";", "decimal": ","}, "age: 1 values .* correct them"),
-        ("age;ward;y\n40.5;Nord;ja\n", "utf-8", {"separator": ";", "decimal": ","}, "age: 1 values are no numbers"),
+        ("age;ward;y\n40,5;Nord;ja\n", "utf-8", {"separator": ";"}, 'age: 1 value .* set decimal = "," beside source'),
+        ("age;ward;y\n4.500,5;Nord;ja\n", "utf-8", {"separator": ";", "decimal": ","}, "age: 1 value .* correct them"),
+        ("age;ward;y\n40.5;Nord;ja\n", "utf-8", {"separator": ";", "decimal": ","}, "age: 1 value is no number"),
         (PLAIN.replace("ja", "Ja"), "utf-8", {}, "no class 'Ja'.*set classes = "),
         (PLAIN, "utf-8", {"rename": {"Alter": "age"}}, "rename names 'Alter', but there are age, ward, y"),
         (PLAIN, "utf-8", {"rename": {"y": "age"}}, "two columns are called 'age'"),

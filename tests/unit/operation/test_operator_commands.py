@@ -170,12 +170,12 @@ def test_a_check_tells_how_many_records_class_sums_need(
     config.write_text(BY_SUMS.replace("epsilon = 3.0", f'epsilon = {epsilon}, unit = "{unit}"'))
     status, out, _ = typed(capsys, "provision", config, "--check")
     assert status == 0 and re.search(
-        r"forecast     noise decides the labels with \d+ (records|parties).* from \d+ on", out
+        r"forecast     [\d,]+ (records|institutions).* are too few: noise decides; from [\d,]+ on it costs little", out
     )
     assert ("the noise hides classes" in out) == hidden and "evaluation   " not in out
     config.write_text(config.read_text() + "[evaluation]\nshare = 0.1\n")
     assert re.search(
-        r"evaluation   states .* ± 5 points from \d+ (records|parties)",
+        r"evaluation   states .* ± 5 points from [\d,]+ (records|institutions)",
         typed(capsys, "provision", config, "--check")[1],
     )
 

@@ -64,17 +64,18 @@ def test_records_that_fit_have_nothing_to_look_at(tmp_path: Path) -> None:
         ("40,", "9999,", "age: 1 above 120 (most 9999) of 2; values outside the range count as its end"),
         ("40,", "-1,", "age: 1 below 0 (least -1) of 2; values outside the range count as its end"),
         ("40,", "?,", "age: 1 missing of 2"),
-        ("40,", "old,", "age: 1 values are no numbers (1 × 'old') of 2"),
+        ("40,", "old,", "age: 1 value is no number (1 × 'old') of 2"),
         ("2024-01-31", "01/31/2024", "seen: dates are written as mm/dd/yyyy, if day and month are not swapped"),
-        ("2024-01-31", "31 Jan", "seen: 1 values are no dates (1 × '31 Jan') of 2"),
+        ("2024-01-31", "31 Jan", "seen: 1 value is no date (1 × '31 Jan') of 2"),
         ("North", "north ward", "ward: 1 of no known category (1 × 'north ward') of 2; the task has North, South"),
         ("North", "NORTH", "ward: 1 of no known category (1 × 'NORTH': North?) of 2"),
-        (",benign", ",Begnin", "the label 'Begnin' of 1 records is no class: benign?"),
-        (",benign", ",?", "1 records have no label: remove them or label them"),
+        (",benign", ",Begnin", "the label 'Begnin' of 1 record is no class: benign?"),
+        (",benign", ",?", "1 record has no label: remove it or label it"),
         (",benign", ",malignant", "ONE CLASS: all records are of the class malignant: they teach nothing else"),
         ("age,", "Age,", "there is no column age: is it Age?"),
         ("age,", "iq,", "there is no column age; the file also has iq"),
-        (",y", ",diagnosis", "there is no label column y; the file also has age, seen, ward, diagnosis"),
+        (",y", ",diagnosis", "there is no label column y: is it diagnosis, by its values?"),
+        ("ward,y", "seat,ward", "there is no label column y; the file also has age, seen, seat, ward"),
     ],
 )
 def test_each_oddity_is_told_with_its_count(tmp_path: Path, right: str, wrong: str, note: str) -> None:
@@ -124,8 +125,40 @@ def test_columns_that_all_have_other_names_are_all_offered_though_a_number_is_an
 ) -> None:
     text = "edad;visto;sala;y\n40,5;31.01.2024;norte;benign\n50,5;01.02.2024;norte;malignant\n"
     notes, lines = checked(tmp_path, text)
-    assert "there is no column age, seen, ward; the file also has edad, visto, sala" in notes
-    assert '    rename = { "edad" = "?", "visto" = "?", "sala" = "?" }' in lines
+    assert "there is no column age; the file also has edad" in notes  # two numbers tell nothing of a range
+    assert '    rename = { "visto" = "seen", "sala" = "ward", "edad" = "?" }' in lines
+
+
+def test_renamed_columns_are_found_by_their_values_with_what_else_is_wrong_in_them(tmp_path: Path) -> None:
+    """Nothing is left for a second check: the unit, the spellings and the dates behind the other names are told too."""
+    rows = [
+        f"{n};P{n // 2};{10 * (5 + 37 * n % 90)};{n % 28 + 1:02}/03/2024;{'sur' if n % 3 else 'NORTH'}"
+        for n in range(50)
+    ]
+    rows = [f"{row};{'benign' if n % 2 else 'malignant'}" for n, row in enumerate(rows)]
+    text = "numero;patient;edad;visto;sala;y\n" + "\n".join(rows) + "\n"
+    notes, lines = checked(tmp_path, text)
+    start = next(number for number, line in enumerate(lines) if line.startswith("set below [data]"))
+    named = "\n".join(line.strip() for line in lines[start + 1 : -2])
+    settings = tomllib.loads(named)
+    assert settings["rename"] == {"edad": "age", "visto": "seen", "sala": "ward"}
+    assert settings["scale"] == {"age": 0.1} and settings["dates"] == "dd/mm/yyyy"
+    assert settings["values"] == {"ward": {"NORTH": "North", "sur": "?"}}
+    assert "there is no column age: is it edad, by its values?" in notes
+    assert checked(tmp_path, text, **settings)[1][-2] == "these records can be served"
+
+
+def test_what_is_open_in_the_settings_is_not_told_as_a_fault_beside_them(tmp_path: Path) -> None:
+    _, lines = checked(tmp_path, GOOD.replace("benign", "gut").replace("malignant", "schlecht"))
+    assert any("the records would be taken then; put in place of" in line for line in lines)
+    assert not any(line.startswith("even then") for line in lines)
+
+
+def test_where_two_columns_fit_alike_nobody_guesses(tmp_path: Path) -> None:
+    rows = [f"{20 + n},{24 + n},2024-01-31,North,{'benign' if n % 2 else 'malignant'}" for n in range(60)]
+    notes, _ = checked(tmp_path, "score,points,seen,ward,y\n" + "\n".join(rows) + "\n")
+    assert not any("by its values" in note for note in notes)
+    assert "there is no column age; the file also has score, points" in notes
 
 
 def test_the_wrong_label_column_is_told_in_a_few_lines(tmp_path: Path) -> None:
@@ -288,7 +321,7 @@ def test_behind_a_wrong_label_column_the_other_faults_are_told_too(tmp_path: Pat
 def test_what_the_settings_do_not_mend_is_told_beside_them(tmp_path: Path) -> None:
     _, lines = checked(tmp_path, GOOD.replace("40,", "old,").replace(",benign", ",Benign"))
     assert any("would still be refused" in line for line in lines)
-    assert any(line.startswith("even then: ") and "are no numbers" in line for line in lines)
+    assert any(line.startswith("even then: ") and "is no number" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,8 @@ def test_what_does_not_fit_the_schema_is_named_by_column_and_line(file: Path, tm
         "column ward: 2 values are unknown categories: 'Surgery', '3' (lines 4, 8); the task knows 1, 2, surgery"
         in (told(good.assign(ward=["1", "", "Surgery", "2", "1", "1", "3", "NA", "1", "1"])))
     )
-    assert "column age: 1 values are no numbers" in (text := told(good.assign(age=["4", "old", *["1"] * 8])))
-    assert "(lines 3)" in text
+    assert "column age: 1 value is no number" in (text := told(good.assign(age=["4", "old", *["1"] * 8])))
+    assert "(line 3)" in text
     assert "no column nobody to pass on" in told(good, "--id", "nobody")
     assert "must end in .csv or .parquet" in refused("predict", file, new, "-o", tmp_path / "out.txt")
     (tmp_path / "new.docx").write_bytes(b"PK")

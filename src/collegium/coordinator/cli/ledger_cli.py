@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from collegium.coordinator.run.run_folder import ledger_of
+from collegium.data.texts import counted
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.chain import Entry, Head
 from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Terms, encode
@@ -146,7 +147,8 @@ def _terms_text(terms: Mapping[str, Any]) -> str:
     votes = ", ".join(f"{count} of one {unit}" for unit, count in sorted(terms["votes_per_unit"].items()))
     budget, blocks = terms["epsilon_budget"], terms["blocks"]
     limit = "no budget" if budget is None else f"budget ε = {float.fromhex(budget):g}"
-    rounds = [f"{block['rounds']} rounds of {name}" for name, block in blocks.items() if block["rounds"] is not None]
+    limited = {name: block["rounds"] for name, block in blocks.items() if block["rounds"] is not None}
+    rounds = [f"{counted(most, 'round', 'rounds')} of {name}" for name, most in limited.items()]
     most = f"; at most {', '.join(rounds)}" if rounds else ""
     unit = f"{terms['unit']} ({terms['adjacency']})"
     noise = terms["noise"]

@@ -17,6 +17,7 @@ from collegium.coordinator.run.run_folder import read_labels, read_run
 from collegium.coordinator.settings.run_config import load_public
 from collegium.data import DataSource, array_spec, data_root, load
 from collegium.errors import ConfigurationError, DataError, PoolMismatch, StorageError
+from collegium.privacy.analysis.evaluation import share_right
 from collegium.settings import validate_config
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit a student from issued labels, and use it.")
@@ -148,7 +149,8 @@ def _show(result: dict[str, Any], as_json: bool) -> None:
         typer.echo(f"card      {result['model_card']}")
     if "accuracy" not in result:
         return
-    typer.echo(f"accuracy  {result['accuracy']:.4f} of {result['inputs']} inputs")
+    right = share_right(result["accuracy"], result["inputs"])
+    typer.echo(f"accuracy  {right.value:.4f} ({right.low:.4f} to {right.high:.4f}) of {result['inputs']} inputs")
     if (area := result.get("auroc")) is not None:
         typer.echo(f"AUROC     {area['value']:.4f} ({area['low']:.4f} to {area['high']:.4f})")
     table = Table("class", "inputs", "accuracy")

@@ -10,6 +10,7 @@ from collegium.coordinator.run.colluders import Colluders
 from collegium.coordinator.run.factories import Division
 from collegium.coordinator.run.foreseen import Foreseen
 from collegium.limits import MAX_RECORDS_PER_PARTY
+from collegium.privacy.analysis.evaluation import within
 from collegium.protocol.secure_sum.plan import GraphPlan
 
 DROWNED, CLEAR = 10, 4
@@ -113,6 +114,7 @@ class Findings:
                 seen=self.foreseen,
                 asks=asks,
                 uncapped=self.most_records == MAX_RECORDS_PER_PARTY,
+                within=within(self.holdout_records) if self.holdout_records else None,
                 drowned=DROWNED,
                 clear=CLEAR,
             )

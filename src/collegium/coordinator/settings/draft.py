@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from collegium.data.encoding import MISSING, read_numbers, texts_of
-from collegium.data.loading.files import find, found_settings, image_files, open_npz
+from collegium.data.loading.files import find, found_settings, image_files, open_npz, read_table
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import EPOCH
 from collegium.errors import ConfigurationError, DataError
@@ -52,7 +52,9 @@ class Draft:
     categories: dict[str, set[str]] = field(default_factory=dict)
 
 
-def draft_of(name: str, root: Path, kinds: Mapping[str, str], out: Sequence[str], categories: int) -> Draft:
+def draft_of(
+    name: str, root: Path, kinds: Mapping[str, str], out: Sequence[str], categories: int, sheet: str | None = None
+) -> Draft:
     """What a configuration says of the pool ``name``.
 
     Parameters
@@ -61,6 +63,7 @@ def draft_of(name: str, root: Path, kinds: Mapping[str, str], out: Sequence[str]
     kinds : one of `KINDS` for columns whose kind the user knows better.
     out : columns that are no inputs, such as the class.
     categories : of a column of texts, the most values that are told apart.
+    sheet : of a workbook; the first one where it is None.
 
     Raises
     ------
@@ -83,8 +86,9 @@ def draft_of(name: str, root: Path, kinds: Mapping[str, str], out: Sequence[str]
             raise DataError(f"{path}: x is neither a table [n, columns] nor images [n, height, width]")
         frame = pd.DataFrame(x, columns=[f"column-{number}" for number in range(x.shape[1])])
         return _table(frame, Draft({"source": name}), kinds, out, categories)
-    settings, frame = found_settings(path, DataSource(source=name))
-    return _table(frame, Draft({"source": name, **settings}), kinds, out, categories)
+    beside = {} if sheet is None else {"sheet": sheet}
+    settings, frame = found_settings(path, DataSource.model_validate({"source": name, **beside}), read_table)
+    return _table(frame, Draft({"source": name, **beside, **settings}), kinds, out, categories)
 
 
 def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Sequence[str], categories: int) -> Draft:

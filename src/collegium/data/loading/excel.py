@@ -45,6 +45,7 @@ def read_sheet(path: Path, sheet: str | None, decimal: str) -> pd.DataFrame:
     with _workbook(path) as book:
         rows = enumerate(_sheet(path, book, sheet).iter_rows(values_only=True), 1)
         held = [(number, [_text(value, decimal) for value in row]) for number, row in rows]
+        sheets = ", ".join(repr(one.title) for one in book.worksheets)
     held = [(number, texts) for number, texts in held if any(texts)]
     if not held:
         raise DataError(f"{path} is empty")
@@ -57,7 +58,7 @@ def read_sheet(path: Path, sheet: str | None, decimal: str) -> pd.DataFrame:
         if not name:
             raise DataError(
                 f"{path}: row {first} names no column {number + 1}: its first row must hold the names of the columns; "
-                "remove titles and notes above and beside the table, or name another sheet"
+                f"remove titles and notes above and beside the table, or name another sheet (there are {sheets})"
             )
         if names.index(name) != number:
             raise DataError(f"{path}: two columns are called {name!r}: name one of them otherwise")

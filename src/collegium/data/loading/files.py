@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from collegium.data.loading import excel
 from collegium.data.loading.dicom import is_dicom, patient_of, read_dicom
 from collegium.data.loading.saved_datasets import is_saved_dataset, read_saved_dataset
-from collegium.data.loading.sources import DATA_ROOT_VARIABLE, DataSource, Records
+from collegium.data.loading.sources import DATA_ROOT_VARIABLE, DataSource, Records, data_root
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError
 from collegium.extras import optional_import
@@ -58,13 +58,17 @@ _KINDS = (
 """pandas's types of columns that may hold missing values."""
 MAX_COLUMNS = 20_000
 """Of a CSV file: the time that pandas takes grows with the square of their number."""
+_Read = TypeVar("_Read")
 _OPENED_BY: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 
 def find(name: str, root: Path | None) -> Path:
-    """The file or folder of that name, relative to ``root``; DataError that names it when it is not there."""
+    """The file or folder of that name, relative to ``root``; DataError that names it when it is not there.
+
+    Where ``root`` is what `DATA_ROOT_VARIABLE` names, a file or folder that is there as ``name`` says goes first.
+    """
     path = Path(name).expanduser()
-    if not path.is_absolute() and root is not None:
+    if not path.is_absolute() and root is not None and not (root == data_root(None) and path.exists()):
         path = root / path
     if not path.exists():
         advice = f", set data_root or {DATA_ROOT_VARIABLE} to its folder (or --data-root, where the command has it)"
@@ -122,12 +126,25 @@ def header_of(path: Path, source: DataSource) -> list[str]:
     return []
 
 
-def found_settings(path: Path, source: DataSource) -> tuple[dict[str, object], pd.DataFrame]:
-    """How a table has to be read, and its rows.
+def columns_of(path: Path) -> list[str]:
+    """The names of a table's columns, of all sheets, however it is written; none for images and arrays.
+
+    Raises DataError if the file cannot be read.
+    """
+    source = DataSource(source=str(path))
+    if _ending(path) == excel.ENDING:
+        return [name for sheet in excel.sheets_of(path) for name in excel.names_in(path, sheet)]
+    return found_settings(path, source, header_of)[1]
+
+
+def found_settings(
+    path: Path, source: DataSource, read: Callable[[Path, DataSource], _Read]
+) -> tuple[dict[str, object], _Read]:
+    """How a table has to be read, and what ``read`` makes of it, such as `read_table` or `header_of`.
 
     Returns
     -------
-    The encoding and separator that differ from those of ``source``, and the rows as read with them.
+    The encoding and separator that differ from those of ``source``, and what was read with them.
 
     Raises
     ------
@@ -135,17 +152,17 @@ def found_settings(path: Path, source: DataSource) -> tuple[dict[str, object], p
         If the file cannot be read with any.
     """
     if _ending(path) != ".csv":
-        return {}, read_table(path, source)
+        return {}, read(path, source)
     tried: list[DataError] = []
     for encoding in dict.fromkeys((source.encoding, "utf-8", "utf-16", "cp1252")):
         for separator in dict.fromkeys((source.separator, ",", ";", "\t", "|")):
             given: dict[str, object] = {"encoding": encoding, "separator": separator}
             try:
-                frame = read_table(path, source.model_copy(update=given))
+                found = read(path, source.model_copy(update=given))
             except DataError as error:
                 tried.append(error)
                 continue
-            return {key: value for key, value in given.items() if value != getattr(source, key)}, frame
+            return {key: value for key, value in given.items() if value != getattr(source, key)}, found
     raise tried[0]
 
 
@@ -183,7 +200,7 @@ def read_csv(path: Path, *, separator: str = ",", encoding: str = "utf-8", **opt
                 f"{path} has {columns} columns, and {MAX_COLUMNS} are the most: does each line hold one record?"
             )
         others = [one for one in ",;\t|" if one != separator and one in names]
-        if columns == 1 and others and not options and path.suffix.lower() != ".zip":
+        if columns == 1 and others and not {"sep", "header"} & options.keys() and path.suffix.lower() != ".zip":
             raise DataError(
                 f"the first line of {path} has no {separator!r} but {others[0]!r}: "
                 f"set separator = {toml_value(others[0])} beside source"

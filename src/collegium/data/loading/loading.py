@@ -37,6 +37,7 @@ from collegium.data.loading.files import find, header_of, is_large_table, parque
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import ENTRY_POINT_GROUP, NAMED_SETS, DataSource, Indices, Records, named_sources
 from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
+from collegium.data.texts import counted
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.extras import installed, load_plugin
 
@@ -369,7 +370,8 @@ def _groups(records: Records, frame: pd.DataFrame, source: DataSource) -> NDArra
     groups = texts_of(frame[name])
     missing = sum(group.lower() in MISSING for group in groups)
     if missing:
-        raise DataError(f"{records.origin}: {missing} records have no value in the group column {name}: fill it in")
+        lacking = counted(missing, "record has", "records have")
+        raise DataError(f"{records.origin}: {lacking} no value in the group column {name}: fill it in")
     return groups
 
 

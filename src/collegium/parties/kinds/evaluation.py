@@ -23,7 +23,7 @@ from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
 from collegium.models.whole_networks import WholeNetwork
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
-from collegium.privacy.analysis.evaluation import Measures, measures
+from collegium.privacy.analysis.evaluation import Measures, measures, share_right
 from collegium.privacy.evaluation_cells import Layout, other_classes
 from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.requests import ShowReleased
@@ -90,8 +90,11 @@ class Evaluation(PartyKind[Evaluate]):
         else:
             _log.info("party %s: the student is right for %.1f %% of the own records", self.own.name, 100 * own)
         if self.own.folder is not None:
-            kept = {"own": own, "consortium": None if whole.accuracy is None else whole.accuracy.value}
-            write_whole(self.own.folder / KEPT_AS, json.dumps(kept | {"warning": warning}), mode=0o600)
+            kept: dict[str, Any] = {"warning": warning}
+            for name, figure in (("own", share_right(own, int(confusion.sum()))), ("consortium", whole.accuracy)):
+                kept[name] = None if figure is None else figure.value
+                kept[f"{name}_interval"] = None if figure is None else (figure.low, figure.high)
+            write_whole(self.own.folder / KEPT_AS, json.dumps(kept), mode=0o600)
 
     def _probabilities(self, file: bytes, classes: int) -> NDArray[np.float64]:
         """What the student in ``file`` gives to the own records, shape ``[records, classes]``, in [0, 1].

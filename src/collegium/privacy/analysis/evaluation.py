@@ -125,6 +125,20 @@ def records_needed(classes: int, noise_variance: float, *, within: float = 0.05,
     return math.ceil((drawn + root) / (2.0 * error**2))
 
 
+def within(records: int, accuracy: float = 0.8) -> float:
+    """How far to both sides the interval of this accuracy reaches on so many labelled records, without noise."""
+    return NORMAL_95 * math.sqrt(accuracy * (1.0 - accuracy) / records)
+
+
+def share_right(share: float, records: int) -> Estimate:
+    """The share of so many records that was answered right, with Wilson's interval for records like these."""
+    square = NORMAL_95**2 / records
+    middle = (share + square / 2.0) / (1.0 + square)
+    reach = math.sqrt(square * (share * (1.0 - share) + square / 4.0)) / (1.0 + square)
+    error = math.sqrt(share * (1.0 - share) / records)
+    return Estimate(value=share, error=error, low=max(0.0, middle - reach), high=min(1.0, middle + reach))
+
+
 class _Counted:
     """Noisy counts, of which figures are computed."""
 
