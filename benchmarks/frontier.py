@@ -93,7 +93,7 @@ METHODS = (
     "private-knn",
 )
 
-PARTS = ("class-sums", "one sum", "rounds")
+PARTS = ("class-sums", "one sum", "rounds", "network")
 
 Floats = NDArray[np.float64]
 
@@ -308,6 +308,14 @@ class Methods:
             exact = own.records.sums(KernelMap.of_pool(spec, split.pool, inputs))
             sums = NoisySums(spec, (self._released(exact, sigma, seed),))
         return Kernel().fit(replace(self._problem(), sums=sums)).probabilities(split.test.x)
+
+    def network(self, epsilon: float) -> Floats:
+        """Scores of the test images by networks that learned the labels of one sum with the whole budget."""
+        sigma = self._sigma(epsilon, 1)
+        own = self.under(sigma)
+        sums = NoisySums(own.spec, (self._released(own.sums, sigma, [self.seed, 0]),))
+        shares = sums.of_pool(self.split.pool, self.split.task).probabilities
+        return fit_beside(self._problem(), shares, Kernel().steps).probabilities(self.split.test.x)
 
     def rounds(self, epsilon: float, rounds: int) -> Floats:
         """Scores of the test records by the classifier of so many rounds."""
@@ -572,6 +580,8 @@ def rows_of(  # noqa: C901 -- one rival after the other
                 note("class-sums", epsilon, made.class_sums(epsilon))
             if "one sum" in methods:
                 note("one sum", epsilon, made.rounds(epsilon, 1))
+            if "network" in methods and split.task.inputs.kind == "image":
+                note("network", epsilon, made.network(epsilon))
             if "rounds" in methods:
                 note("rounds", epsilon, made.rounds(epsilon, MOST_ROUNDS))
             if "noisy gradient" in methods:
