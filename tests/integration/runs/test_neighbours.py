@@ -41,13 +41,12 @@ SAMPLED: dict[str, Any] = {
         "name": "knn",
         "parameters": {"threshold": 6.0, "sigma1": 1.0, "sigma2": 1.0, "sampling_rate": 0.5},
     },
-    "neighbours": {"features": "student", "dimensions": 8, "share": 0.03, "k": 8},
-    "queries": {"count": 12, "batch": 5, "rounds": 2},
+    "neighbours": {"features": "hog", "dimensions": 8, "share": 0.03, "k": 8},
+    "queries": {"count": 12, "batch": 5},
     "partition": {"parties": 4},
     "votes": {"quorum": 0.7},
     "student": {"method": "supervised", "options": {"steps": 2, "network": "mlp"}},
 }
-"""By gradient histograms, then by what the student of the first six queries has learned."""
 KINDS = {"even": (0, 2, 4, 6, 8), "loop": (0, 6, 8, 9), "large": (5, 6, 7, 8, 9)}
 SEVERAL: dict[str, Any] = {
     "task": {"classes": list(KINDS), "multilabel": True},
@@ -185,7 +184,6 @@ def test_the_nearest_of_a_sample_answer_alike_over_every_transport(
     for folder, run in (flower["sampled"], processes["sampled"]):
         same((folder, run), here)
         assert failures(run) == {} and 2 < run.labels.answered < run.labels.asked == 12
-        assert list((folder / "learned").glob("student-*.safetensors")), "the second round is found by a student"
 
 
 def test_records_of_several_labels_answer_alike_as_real_processes(tmp_path: Path, one_ledger: None) -> None:
