@@ -54,7 +54,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
 from collegium.coordinator.settings.run_config import DRAWN_BANDWIDTH, SumsConfig, rounds_for
 from collegium.coordinator.students import LearningProblem
-from collegium.coordinator.students.networks import fit_beside
+from collegium.coordinator.students.networks import fit_beside, networks_beside
 from collegium.coordinator.students.without_torch import Kernel
 from collegium.data import DataSource, Examples, data_root, default_task, load
 from collegium.data.drawn_pool import drawn_pool
@@ -298,8 +298,8 @@ class Methods:
         own = self.under(sigma)
         sums = NoisySums(own.spec, (self._released(own.sums, sigma, [self.seed, 0]),))
         found = sums.of_pool(split.pool, split.task)
-        network = fit_beside(self._problem(), found.probabilities, Kernel().steps) if found.clear else None
-        if network is None or found.worse(network.probabilities(split.pool)):
+        network = networks_beside(self._problem(), found, Kernel().steps) if found.clear else None
+        if network is None:
             weights = sums.next_weights(found.spectrum, self.classes) if found.clear else None
             sums = sums.with_round(self._released(own.records.sums(own.kernel, weights), sigma, seed, weights))
         else:

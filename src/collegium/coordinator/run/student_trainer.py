@@ -84,9 +84,9 @@ class StudentTrainer:
         method = students.chosen_method(self._config.student.method, self._config.student.options, self._config.task)
         steps: int = vars(method)["steps"]
         with optional_import("networks that learn from class sums (student.options.steps = 0 leaves them out)"):
-            from collegium.coordinator.students.networks import fit_beside
-        networks = fit_beside(self._problem("networks"), found.probabilities, steps)
-        return b"" if found.worse(networks.probabilities(self._pool)) else networks.to_bytes()
+            from collegium.coordinator.students.networks import networks_beside
+        networks = networks_beside(self._problem("networks"), found, steps)
+        return b"" if networks is None else networks.to_bytes()
 
     def pretrained_features(self) -> NDArray[np.float32]:
         """Features of the pool, ``[inputs, dimensions]``, from a network that was pretrained without labels."""

@@ -15,6 +15,7 @@ from collegium.data.several_labels import held_in
 from collegium.models.augmentation import STRONG, TEACHER, WEAK, Strength, augment, mirrored
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import FittedNetwork, build_network, network_inputs
+from collegium.models.noisy_sums import OfPool
 from collegium.models.quantising import quantised
 from collegium.models.training import Learner, train
 from collegium.models.whole_networks import WholeNetwork
@@ -102,6 +103,18 @@ def fit_labelled(  # noqa: PLR0913 -- what a training is given, by name
     learner = Learner.one_cycle(student.parameters(), steps, learning_rate)
     train(loss, learner, steps, progress=problem.progress)
     return FittedNetwork(architecture, problem.task, student, problem.device)
+
+
+def networks_beside(problem: LearningProblem, found: OfPool, steps: int) -> WholeNetwork | None:
+    """The networks of `fit_beside`, or None where class sums say that they are worse than the sums' own classifier.
+
+    They are only asked where the nearest other image mostly has the same class (`OfPool.worse`). Elsewhere the sums'
+    map sees too little of what tells classes apart, and networks learn what it does not see.
+    """
+    networks = fit_beside(problem, found.probabilities, steps)
+    some, labels = pool_tensor(problem)[:_COMPARED], torch.as_tensor(found.probabilities[:_COMPARED].argmax(axis=1))
+    alike, _ = neighbours_agree(some, labels.to(problem.device))
+    return None if alike and found.worse(networks.probabilities(problem.pool)) else networks
 
 
 def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int) -> WholeNetwork:

@@ -53,9 +53,7 @@ class Kernel(Frozen):
         found = problem.sums.of_pool(problem.pool, problem.task, problem.device)
         if isinstance(problem.task.inputs, ImageInputs) and self.steps and not problem.sums.residual:
             with optional_import("the network of the student 'kernel' (options.steps = 0 leaves it out)"):
-                from collegium.coordinator.students.networks import fit_beside
-            network = fit_beside(problem, found.probabilities, self.steps)
-            worse = found.worse(network.probabilities(problem.pool))
-            return found.student if worse else replace(found.student, network=network)
+                from collegium.coordinator.students.networks import networks_beside
+            return replace(found.student, network=networks_beside(problem, found, self.steps))
         problem.progress(1, 1)
         return found.student
