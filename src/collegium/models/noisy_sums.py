@@ -392,8 +392,9 @@ class OfPool:
             moved = said.differing - self._said.differing
             owed.append(float((self._follows(labels, classes) * moved).sum()))
         every = -(-len(probabilities) // len(spectrum.vectors))
-        labels = [one[::every].argmax(axis=1) for one in (self.probabilities, probabilities)]
-        own, other = (self._follows(one, classes) for one in labels)
+        own, other = (
+            self._follows(one[::every].argmax(axis=1), classes) for one in (self.probabilities, probabilities)
+        )
         less = float(((own - other) * self._said.differing).sum()) - float(np.mean(owed))
         return less > _SURELY + 2.0 * known.noise * float(np.linalg.norm(own - other))
 

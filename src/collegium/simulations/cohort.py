@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collegium.coordinator.run.surroundings import Progress
+from collegium.coordinator.run.surroundings import OnProgress, Progress
 from collegium.coordinator.settings.run_config import PublicData, load_public
 from collegium.data import DataSource, Examples, PoolStore, load
 from collegium.data.several_labels import held_in
@@ -214,9 +214,6 @@ def _membership(folder: Path, member: CohortMember, config: SimulationConfig) ->
         random_bytes=random_bytes,
         noise_seed=config.seed,
     )
-
-
-OnProgress = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)

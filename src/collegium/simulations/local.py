@@ -10,7 +10,7 @@ import itertools
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from collegium.coordinator.rounds.rounds import OnReply
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.run_folder import RunFolder, read_labels
 from collegium.coordinator.run.run_record import RunRecord, reached
+from collegium.coordinator.run.surroundings import OnProgress
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples, PoolStore
 from collegium.data.drawn_pool import drawn_pool
@@ -75,7 +76,6 @@ class InProcessParties:
         return replies
 
 
-OnProgress = Callable[[run.Progress], None]
 _NAME = "local"
 _PUBLIC_ARRAY = "the pool that the coordinator was given"
 

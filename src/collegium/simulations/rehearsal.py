@@ -5,7 +5,7 @@ are others. Canaries are inputs of the pool with classes drawn at random, which 
 are, and pass through all that records pass through. Noise is from the operating system.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import OnReply, Parties
-from collegium.coordinator.run.surroundings import Progress
+from collegium.coordinator.run.surroundings import OnProgress, Progress
 from collegium.coordinator.settings.consortium import public_root, read_consortium
 from collegium.coordinator.settings.run_config import load_public
 from collegium.data import Examples, load
@@ -78,7 +78,7 @@ def rehearse(
     *,
     processes: bool,
     data_root: Path | None,
-    on_progress: Callable[[Progress], None] = lambda step: None,
+    on_progress: OnProgress = lambda step: None,
 ) -> Rehearsal:
     """Run the configuration at ``path``, of a simulation or a consortium, over ``canaries`` records.
 

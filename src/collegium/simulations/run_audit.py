@@ -21,7 +21,7 @@ from rich.table import Table
 
 from collegium.coordinator.journal import Journal, Name, Released
 from collegium.coordinator.run.run_folder import RunFolder
-from collegium.coordinator.run.surroundings import Progress
+from collegium.coordinator.run.surroundings import OnProgress, Progress
 from collegium.data import PoolStore
 from collegium.data import data_root as find_data_root
 from collegium.errors import DataError
@@ -97,7 +97,7 @@ def audit_run(
     processes: bool = False,
     data_root: Path | None = None,
     failure: float = 0.05,
-    on_progress: Callable[[Progress], None] = lambda step: None,
+    on_progress: OnProgress = lambda step: None,
 ) -> RunAudit:
     """Rehearse the configuration at ``path`` and measure what it released; see `rehearsal.rehearse` for errors."""
     started = time.monotonic()
@@ -132,7 +132,7 @@ def show(path: Path, canaries: int, *, processes: bool, data_root: Path | None, 
 
 
 def audited(
-    rehearsed: Rehearsal, failure: float = 0.05, on_progress: Callable[[Progress], None] = lambda step: None
+    rehearsed: Rehearsal, failure: float = 0.05, on_progress: OnProgress = lambda step: None
 ) -> Iterator[AuditedKind]:
     """Each kind of vector that the rehearsal released; all bounds hold but for the probability ``failure``."""
     run, delta = rehearsed.run, rehearsed.run.config.budget.delta
@@ -186,7 +186,7 @@ def _purpose(name: Name, question: RecordsQuestion) -> str | None:
 
 
 def _of_canaries(
-    rehearsed: Rehearsal, questions: list[RecordsQuestion], on_progress: Callable[[Progress], None]
+    rehearsed: Rehearsal, questions: list[RecordsQuestion], on_progress: OnProgress
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Half of what all canaries contribute, w, and the mean products, as `one_run.strength` takes them.
 

@@ -18,6 +18,7 @@ from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Progr
 from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
+from collegium.coordinator.run.surroundings import OnProgress
 from collegium.errors import Unreachable
 from collegium.extras import optional_import
 from collegium.interrupts import handlers_kept
@@ -31,7 +32,6 @@ from collegium.simulations.cohort import (
     COORDINATOR,
     ROSTER,
     SETTINGS,
-    OnProgress,
     PreparedRun,
     fit_cohort,
     prepare_run,

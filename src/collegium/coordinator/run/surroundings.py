@@ -31,6 +31,9 @@ class Progress:
     total: int
 
 
+OnProgress = Callable[[Progress], None]
+"""Called with each step as it goes on."""
+
 Tell = Callable[[str, int, int], None]
 """Called with (step, done, total)."""
 

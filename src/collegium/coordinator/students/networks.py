@@ -112,8 +112,7 @@ def networks_beside(problem: LearningProblem, found: OfPool, steps: int) -> Whol
     map sees too little of what tells classes apart, and networks learn what it does not see.
     """
     networks = fit_beside(problem, found.probabilities, steps)
-    some, labels = pool_tensor(problem)[:_COMPARED], torch.as_tensor(found.probabilities[:_COMPARED].argmax(axis=1))
-    alike, _ = neighbours_agree(some, labels.to(problem.device))
+    alike, _ = _pool_agrees(problem, torch.as_tensor(found.probabilities, device=problem.device))
     return None if alike and found.worse(networks.probabilities(problem.pool)) else networks
 
 
@@ -131,7 +130,7 @@ def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int
     shares : the images' probabilities by the sums' classifier, ``[images, classes]``.
     """
     pool, likely = pool_tensor(problem), torch.as_tensor(shares, dtype=torch.float32, device=problem.device)
-    alike, mirror = neighbours_agree(pool[:_COMPARED], likely[:_COMPARED].argmax(dim=1))
+    alike, mirror = _pool_agrees(problem, likely)
     steps, pair = min(steps, -(-256 * len(pool) // _BATCH)), list[nn.Module]()
     rows = torch.arange(len(pool), device=problem.device)
     targets = F.one_hot(likely.argmax(dim=1), likely.shape[1]).float() if alike else likely
@@ -170,6 +169,11 @@ def normalise_by(network: nn.Module, images: Tensor) -> None:
         for block in images.tensor_split(-(-len(images) // _AT_ONCE)):
             network(block)
     network.eval()
+
+
+def _pool_agrees(problem: LearningProblem, shares: Tensor) -> tuple[bool, bool]:
+    """What `neighbours_agree` says of the pool's first images, by their most probable classes."""
+    return neighbours_agree(pool_tensor(problem)[:_COMPARED], shares[:_COMPARED].argmax(dim=1))
 
 
 def neighbours_agree(images: Tensor, labels: Tensor) -> tuple[bool, bool]:
