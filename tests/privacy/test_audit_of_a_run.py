@@ -73,7 +73,9 @@ def test_the_command_tells_of_the_rehearsal_from_its_beginning_and_of_each_tenth
 ) -> None:
     status, _, err = typed(capsys, "audit", "--run", config(tmp_path), "--canaries", CANARIES)
     said = err.splitlines()
-    assert status == 0 and said[0] == f"canaries dealt: {CANARIES} of {CANARIES}"
+    # Chance refutes an honest run once in 20 at most: the command's bound holds with 95 %.
+    assert status == any(line.startswith("refuted: sums") for line in said)
+    assert said[0] == f"canaries dealt: {CANARIES} of {CANARIES}"
     assert [line for line in said if line.startswith("canaries looked at")] == [
         f"canaries looked at: {number} of 200" for number in (1, *range(20, 201, 20))
     ]
