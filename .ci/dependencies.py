@@ -16,7 +16,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 OURS = (
     "collegium-accounting[plot]",
-    "collegium[all,nvflare,reproduction]",
+    "collegium[all,conformance,nvflare,reproduction]",
+    "collegium-conformance",
     "collegium-nvflare",
     "collegium-reproduction",
 )

@@ -1,4 +1,4 @@
-"""The four distributions have one version, each says it in one place, and all that repeats it agrees."""
+"""The five distributions have one version, each says it in one place, and all that repeats it agrees."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import collegium_accounting
 FOLDERS = {
     "collegium-accounting": ROOT / "accounting",
     "collegium": ROOT,
+    "collegium-conformance": ROOT / "conformance",
     "collegium-reproduction": ROOT / "reproduction",
     "collegium-nvflare": ROOT / "bridges" / "nvflare",
 }
