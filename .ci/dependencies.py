@@ -19,6 +19,7 @@ OURS = (
     "collegium[all,conformance,nvflare,reproduction]",
     "collegium-conformance",
     "collegium-nvflare",
+    "collegium-onnx",
     "collegium-reproduction",
 )
 """Every distribution with every extra that a user may choose; `dev` is for contributors."""

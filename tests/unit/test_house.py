@@ -77,6 +77,7 @@ def our_sources() -> dict[str, str]:
         ("conformance", "collegium_conformance"),
         ("reproduction", "collegium_reproduction"),
         ("bridges/nvflare/src", "collegium_nvflare"),
+        ("bridges/onnx/src", "collegium_onnx"),
         ("", "benchmarks"),
     ):
         for path in (ROOT / folder / package).rglob("*.py"):

@@ -1,4 +1,4 @@
-"""What is built installs: the five distributions, from their source archives, in an environment of their own."""
+"""What is built installs: the six distributions, from their source archives, in an environment of their own."""
 
 from __future__ import annotations
 
@@ -73,6 +73,7 @@ def test_every_distribution_has_a_source_archive_and_a_wheel(built: Path) -> Non
             "collegium_accounting",
             "collegium_conformance",
             "collegium_nvflare",
+            "collegium_onnx",
             "collegium_reproduction",
         )
         for ending in (".tar.gz", "-py3-none-any.whl")

@@ -25,6 +25,7 @@ FOLDERS = (
     "conformance/collegium_conformance",
     "reproduction/collegium_reproduction",
     "bridges/nvflare/src/collegium_nvflare",
+    "bridges/onnx/src/collegium_onnx",
     "bridges/nvflare/tests",
     "tests",
     "accounting/tests",
