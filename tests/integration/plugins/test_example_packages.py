@@ -123,8 +123,8 @@ def run(installed: Path, tmp_path: Path) -> Run:
     """Python with the packages and without them beside Collegium; nothing else differs."""
 
     def go(*arguments: str) -> subprocess.CompletedProcess[str]:
-        parts = (ROOT / "src", ROOT / "accounting" / "src", ROOT / "reproduction", installed)
-        path = os.pathsep.join(map(str, parts))
+        folders = ("src", "accounting/src", "conformance", "reproduction")
+        path = os.pathsep.join(map(str, (*(ROOT / one for one in folders), installed)))
         environment = os.environ | {"PYTHONPATH": path}
         return subprocess.run(
             [sys.executable, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True
