@@ -13,12 +13,13 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(BIN)/python -m pip install --quiet --no-compile --editable ./accounting --editable '.[torch,serve,excel]'
 	touch $@
 
-.venv/installed: pyproject.toml accounting/pyproject.toml bridges/nvflare/pyproject.toml reproduction/pyproject.toml \
+.venv/installed: pyproject.toml accounting/pyproject.toml bridges/nvflare/pyproject.toml bridges/onnx/pyproject.toml \
+		reproduction/pyproject.toml conformance/pyproject.toml
 		src/collegium/version.py
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ./accounting --editable '.[all,dev]' --editable ./reproduction \
-		--editable ./bridges/nvflare
+	$(BIN)/python -m pip install --quiet --editable ./accounting --editable '.[all,dev]' --editable ./conformance \
+		--editable ./reproduction --editable ./bridges/nvflare --editable ./bridges/onnx
 	touch .venv/for-demo $@
 
 demo: .venv/for-demo
@@ -66,11 +67,11 @@ coverage: .venv/installed
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-# Source archives and wheels of the four distributions, and the hashes of these and of all that they may need.
+# Source archives and wheels of the six distributions, and the hashes of these and of all that they may need.
 dist: .venv/installed
 	$(BIN)/python .ci/distributions.py
 
-# A bill of materials, CycloneDX 1.6, of the four distributions with every extra, as they are installed here.
+# A bill of materials, CycloneDX 1.6, of the six distributions with every extra, as they are installed here.
 sbom: .venv/installed
 	$(BIN)/python .ci/bill.py dist/collegium.cdx.json
 
@@ -84,10 +85,10 @@ try-wheelhouse: .venv/installed
 # The release and the hashes of every package that a distribution may need, for all platforms and Pythons from 3.11 on.
 # It keeps the releases that it holds as long as they fit; `make constraints NEWER=--upgrade` takes the newest ones.
 constraints: .venv/installed
-	printf '%s\n' './accounting[plot]' '.[all]' ./reproduction ./bridges/nvflare build setuptools | \
+	printf '%s\n' './accounting[plot]' '.[all]' ./conformance ./reproduction ./bridges/nvflare ./bridges/onnx build setuptools | \
 		$(BIN)/uv pip compile - --quiet --universal --python-version 3.11 --generate-hashes --no-annotate $(NEWER) \
 		--no-emit-package collegium-accounting --no-emit-package collegium --no-emit-package collegium-reproduction \
-		--no-emit-package collegium-nvflare --custom-compile-command 'make constraints' --output-file constraints.txt
+		--no-emit-package collegium-conformance --no-emit-package collegium-nvflare --no-emit-package collegium-onnx --custom-compile-command 'make constraints' --output-file constraints.txt
 
 # Known vulnerabilities of the dependencies; says that nothing was audited where the package index has no advisories.
 audit: .venv/installed
@@ -99,4 +100,4 @@ stubs: .venv/installed
 		src/collegium/protocol/proto/collegium/protocol/v1/*.proto
 
 clean:
-	rm -rf .venv build dist site src/*.egg-info accounting/src/*.egg-info reproduction/*.egg-info bridges/nvflare/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build dist site src/*.egg-info accounting/src/*.egg-info conformance/*.egg-info reproduction/*.egg-info bridges/*/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -16,8 +16,10 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 OURS = (
     "collegium-accounting[plot]",
-    "collegium[all,nvflare,reproduction]",
+    "collegium[all,conformance,nvflare,reproduction]",
+    "collegium-conformance",
     "collegium-nvflare",
+    "collegium-onnx",
     "collegium-reproduction",
 )
 """Every distribution with every extra that a user may choose; `dev` is for contributors."""

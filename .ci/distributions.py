@@ -1,4 +1,4 @@
-"""Builds the four distributions into dist/, with the hashes to install them by: `make dist`.
+"""Builds the six distributions into dist/, with the hashes to install them by: `make dist`.
 
     python .ci/distributions.py [CHECKOUT [FOLDER]]
 
@@ -21,8 +21,8 @@ from pathlib import Path
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECTS = ("accounting", ".", "reproduction", "bridges/nvflare")
-SOURCES = ("src", "accounting", "reproduction", "bridges")
+PROJECTS = ("accounting", ".", "conformance", "reproduction", "bridges/nvflare", "bridges/onnx")
+SOURCES = ("src", "accounting", "conformance", "reproduction", "bridges")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", ".*_cache")
 
 

@@ -9,14 +9,13 @@ from collegium_accounting.extras import installed as installed
 
 EXTRA_OF = {
     "PIL": "torch",
+    "collegium_onnx": "export",
     "datasets": "huggingface",
     "duckdb": "sql",
     "duckdb_engine": "sql",
     "flwr": "simulation",
     "matplotlib": "report",
-    "onnx": "export",
     "openpyxl": "excel",
-    "onnxruntime": "export",
     "prometheus_client": "serve",
     "psycopg": "sql",
     "pyarrow": "parquet",

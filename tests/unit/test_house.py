@@ -69,13 +69,15 @@ def import_circles(sources: dict[str, str]) -> list[list[str]]:
 
 
 def our_sources() -> dict[str, str]:
-    """Every module of the package, the accountant, the reproduction, the bridge and the benchmarks, by its name."""
+    """Every module of our distributions and of the benchmarks, by its name."""
     sources = {}
     for folder, package in (
         ("src", "collegium"),
         ("accounting/src", "collegium_accounting"),
+        ("conformance", "collegium_conformance"),
         ("reproduction", "collegium_reproduction"),
         ("bridges/nvflare/src", "collegium_nvflare"),
+        ("bridges/onnx/src", "collegium_onnx"),
         ("", "benchmarks"),
     ):
         for path in (ROOT / folder / package).rglob("*.py"):

@@ -8,7 +8,7 @@ from collegium.data.examples import Examples
 from collegium.data.loading.loading import default_task, load
 from collegium.data.loading.sources import NAMED_SETS, DataSource, data_root
 from collegium.data.pools import PoolStore
-from collegium.data.values import array_spec, chunks
+from collegium.data.values import array_spec
 
 __all__ = [
     "NAMED_SETS",
@@ -16,7 +16,6 @@ __all__ = [
     "Examples",
     "PoolStore",
     "array_spec",
-    "chunks",
     "data_root",
     "default_task",
     "load",

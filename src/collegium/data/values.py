@@ -3,7 +3,6 @@
 import hashlib
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +11,7 @@ from numpy.typing import NDArray
 
 from collegium import limits
 from collegium.data.task import PARTY_NAME
-from collegium.errors import CollegiumError, PoolMismatch, ProtocolViolation
-from collegium.limits import MAX_CHUNK_BYTES
+from collegium.errors import CollegiumError, ProtocolViolation
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
@@ -105,15 +103,3 @@ def array_spec(array: NDArray[Any]) -> ArraySpec:
     ArraySpec(digest.hexdigest(), dtype, shape)
     digest.update(canonical_bytes(array))
     return ArraySpec(digest.hexdigest(), dtype, shape)
-
-
-def chunks(array: NDArray[Any], spec: ArraySpec, offset_bytes: int = 0) -> Iterator[PoolChunk]:
-    """The pieces of ``array`` from ``offset_bytes`` on, in order, each of at most MAX_CHUNK_BYTES.
-
-    Raises PoolMismatch when the array's form is not that of ``spec``.
-    """
-    if tuple(array.shape) != spec.shape or array.dtype.newbyteorder("=").name != spec.dtype:
-        raise PoolMismatch(f"an array of form {array.dtype}{list(array.shape)} is not the pool {spec.sha256[:12]}")
-    data = canonical_bytes(array)
-    for offset in range(offset_bytes, len(data), MAX_CHUNK_BYTES):
-        yield PoolChunk(spec, offset, bytes(data[offset : offset + MAX_CHUNK_BYTES]))

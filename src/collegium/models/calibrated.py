@@ -31,7 +31,7 @@ CALIBRATED_FORMAT = "collegium-calibrated-v1"
 
 FEWEST = 10
 """Records that a calibration needs."""
-_SMALLEST = 1e-4
+SMALLEST = 1e-4
 """A probability counts as at least this."""
 
 
@@ -68,27 +68,6 @@ class CalibratedStudent:
             shares[:, number] = np.where(shares[:, number] >= least, 2.0, -1.0)
         return np.asarray(shares.argmax(axis=1), dtype=np.int64)
 
-    def to_onnx(self, graph: Any, x: str) -> str:
-        """Add the student to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
-        build = getattr(self.student, "to_onnx", None)
-        if build is None:
-            raise ConfigurationError(f"a {type(self.student).__name__} has no ONNX form: give it a method to_onnx")
-        shares = graph.add("Cast", build(graph, x), to=_DOUBLE)
-        logarithms = graph.add("Log", graph.add("Max", shares, graph.constant(_SMALLEST)))
-        scores = graph.add("Mul", logarithms, graph.constant(self.slope))
-        probabilities = graph.add("Softmax", graph.add("Add", scores, graph.constant(self.offsets)), axis=1)
-        return str(graph.add("Cast", probabilities, to=_FLOAT))
-
-    def label_to_onnx(self, graph: Any, probabilities: str) -> str:
-        """Add what decides the class; returns the name of its numbers, ``[n]``."""
-        if self.cut is not None:
-            number, least = self.cut
-            own = np.arange(len(self.task.classes)) == number
-            named = graph.add("GreaterOrEqual", probabilities, graph.constant(np.float32(least)))
-            decided = graph.add("Where", named, graph.constant(np.float32(2)), graph.constant(np.float32(-1)))
-            probabilities = graph.add("Where", graph.constant(own), decided, probabilities)
-        return str(graph.add("ArgMax", probabilities, axis=1, keepdims=0))
-
     def save(self, path: Path) -> None:
         """Write the student's own file and the calibration as arrays; StorageError if that fails."""
         with TemporaryDirectory(prefix="collegium-") as folder:
@@ -103,10 +82,6 @@ class CalibratedStudent:
         save_arrays(path, CALIBRATED_FORMAT, arrays)
 
 
-_FLOAT, _DOUBLE = 1, 11
-"""ONNX's numbers of these types (`onnx.TensorProto`)."""
-
-
 def raised(logarithms: NDArray[np.float64], slope: float, offsets: NDArray[np.float64]) -> NDArray[np.float64]:
     """Probabilities from the logarithms of a student's, ``[n, classes]`` each."""
     scores = slope * logarithms + offsets
@@ -118,7 +93,7 @@ def calibration(shares: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple
     """Slope and offsets that fit a student's probabilities ``[n, classes]`` to class numbers ``[n]``."""
     from scipy.optimize import minimize
 
-    logarithms = np.log(np.maximum(shares, _SMALLEST))
+    logarithms = np.log(np.maximum(shares, SMALLEST))
     rows, truth = np.arange(len(labels)), np.eye(shares.shape[1])[labels]
 
     def cost(parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -154,7 +129,7 @@ def calibrated(student: Student, x: NDArray[Any], labels: NDArray[np.int64]) -> 
 
 
 def _logarithms(student: Student, x: NDArray[Any]) -> NDArray[np.float64]:
-    return np.log(np.maximum(student.probabilities(x), _SMALLEST))
+    return np.log(np.maximum(student.probabilities(x), SMALLEST))
 
 
 def read_student(path: Path, *, device: str, read: Callable[..., Student]) -> CalibratedStudent:

@@ -133,34 +133,6 @@ class Forest:
             here = self.children[here, right.astype(np.int64)]
         return here
 
-    def to_onnx(self, graph: Any, x: str) -> str:
-        """Add the trees to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
-        nodes = np.arange(len(self.threshold))
-        tree = np.searchsorted(self.roots, nodes, side="right") - 1
-        own = nodes - self.roots[tree]  # a node's number within its tree
-        inner = self.children[:, 0] != nodes
-        # An input is a 32-bit float: it is at most the threshold if it is at most the threshold rounded down to one.
-        near = self.threshold.astype(np.float32)
-        below = np.where(near > self.threshold, np.nextafter(near, np.float32(-np.inf)), near)
-        leaves, classes = np.nonzero((self.share > 0) & ~inner[:, None])
-        shares: str = graph.trees(
-            graph.flat(x),
-            aggregate_function="AVERAGE",
-            n_targets=self.share.shape[1],
-            nodes_treeids=tree.tolist(),
-            nodes_nodeids=own.tolist(),
-            nodes_featureids=self.feature.tolist(),
-            nodes_modes=np.where(inner, "BRANCH_LEQ", "LEAF").tolist(),
-            nodes_values=below.tolist(),
-            nodes_truenodeids=np.where(inner, self.children[:, 0] - self.roots[tree], 0).tolist(),
-            nodes_falsenodeids=np.where(inner, self.children[:, 1] - self.roots[tree], 0).tolist(),
-            target_treeids=tree[leaves].tolist(),
-            target_nodeids=own[leaves].tolist(),
-            target_ids=classes.tolist(),
-            target_weights=self.share[leaves, classes].tolist(),
-        )
-        return shares
-
     def save(self, path: Path) -> None:
         """Write the trees' arrays and the task; StorageError if that fails."""
         arrays = {name: getattr(self, name) for name in _DTYPES}

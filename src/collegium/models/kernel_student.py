@@ -23,9 +23,9 @@ KERNEL_FORMAT = "collegium-kernel-v4"
 """The key of a file's metadata that describes a kernel student."""
 
 _AT_ONCE = 2048
-_SMALLEST = 0.05
+SMALLEST = 0.05
 """Of 1/C: the smallest share that a class gets before shares are made to add up to 1."""
-_NETWORK = 2.0 / 3.0
+NETWORK = 2.0 / 3.0
 """The weight of the network beside the kernel, whose probabilities are flatter."""
 
 
@@ -77,29 +77,14 @@ class KernelStudent:
         if self.logistic:
             raised = powers_of(scores, weights.unit)
         else:
-            raised = np.maximum(scores * weights.unit + share, _SMALLEST * share)
+            raised = np.maximum(scores * weights.unit + share, SMALLEST * share)
         total = np.cumsum(raised, axis=1)[:, -1:]  # one after the other: the same in whatever block a row stands
         own = np.asarray(raised / total)
-        return own if self.network is None else (1 - _NETWORK) * own + _NETWORK * self.network.probabilities(x)
+        return own if self.network is None else (1 - NETWORK) * own + NETWORK * self.network.probabilities(x)
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """The class of the highest probability, ``[n]``."""
         return np.asarray(self.probabilities(x).argmax(axis=1), dtype=np.int64)
-
-    def to_onnx(self, graph: Any, x: str) -> str:
-        """Add the student to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
-        from collegium.models.kernel_onnx import powers_of_scores, raised_scores, scores_of, shares_of
-
-        scores = scores_of(graph, x, self.kernel, self.coefficients)
-        if self.logistic:
-            own = shares_of(graph, powers_of_scores(graph, scores))
-        else:
-            own = shares_of(graph, raised_scores(graph, scores, len(self.task.classes), _SMALLEST))
-        if self.network is None:
-            return own
-        parts = ((own, 1 - _NETWORK), (self.network.to_onnx(graph, x), _NETWORK))
-        mean: str = graph.add("Add", *(graph.add("Mul", part, graph.constant(np.float32(w))) for part, w in parts))
-        return mean
 
     def save(self, path: Path) -> None:
         """Write the arrays as safetensors, with the task; StorageError if that fails."""

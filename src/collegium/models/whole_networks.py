@@ -163,12 +163,6 @@ class WholeNetwork:
         """The same network, computed on the device."""
         return replace(self, device=device)
 
-    def to_onnx(self, graph: Any, x: str) -> str:
-        """Add the network to an `onnx_export.OnnxGraph`; returns the name of the probabilities."""
-        from collegium.models.whole_onnx import shares_of
-
-        return shares_of(graph, x, self)[1]
-
     @cached_property
     def _steps(self) -> list[list[Step]]:
         """What computes each layer of each member."""

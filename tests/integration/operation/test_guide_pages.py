@@ -17,7 +17,8 @@ import pytest
 from support.pages import blocks_of, commands_of, text_of_page
 
 import collegium as cg
-from collegium import cli, testing
+import collegium_conformance
+from collegium import cli
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.data import DataSource, load
 from collegium.data.encoding import MISSING
@@ -134,7 +135,7 @@ def test_the_settings_on_the_page_are_valid() -> None:
 
 
 def test_the_checks_on_the_page_are_those_that_there_are() -> None:
-    assert set(re.findall(r"`(check_\w+)\(", OWN)) == set(testing.__all__)
+    assert set(re.findall(r"`(check_\w+)\(", OWN)) == set(collegium_conformance.__all__)
 
 
 def test_a_student_of_ones_own_learns_from_the_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

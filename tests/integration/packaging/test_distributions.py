@@ -1,4 +1,4 @@
-"""What is built installs: the four distributions, from their source archives, in an environment of their own."""
+"""What is built installs: the six distributions, from their source archives, in an environment of their own."""
 
 from __future__ import annotations
 
@@ -68,7 +68,14 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_distribution_has_a_source_archive_and_a_wheel(built: Path) -> None:
     assert {path.name for path in built.iterdir()} == {"constraints.txt"} | {
         f"{name}-{__version__}{ending}"
-        for name in ("collegium", "collegium_accounting", "collegium_nvflare", "collegium_reproduction")
+        for name in (
+            "collegium",
+            "collegium_accounting",
+            "collegium_conformance",
+            "collegium_nvflare",
+            "collegium_onnx",
+            "collegium_reproduction",
+        )
         for ending in (".tar.gz", "-py3-none-any.whl")
     }
 

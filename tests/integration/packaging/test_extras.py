@@ -18,7 +18,12 @@ from collegium.extras import EXTRA_OF
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-MODULE_OF = {"duckdb-engine": "duckdb_engine", "pillow": "PIL", "prometheus-client": "prometheus_client"}
+MODULE_OF = {
+    "collegium-onnx": "collegium_onnx",
+    "duckdb-engine": "duckdb_engine",
+    "pillow": "PIL",
+    "prometheus-client": "prometheus_client",
+}
 
 TABLE = """
 name = "table"

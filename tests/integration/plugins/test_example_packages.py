@@ -17,12 +17,12 @@ ROOT = Path(__file__).resolve().parents[3]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 SUITES = """
-from collegium import testing
+import collegium_conformance
 from collegium_accounting.mechanisms import create
-testing.check_mechanism(create("gnmax-unless-unsure", sigma=3.0))
-testing.check_teacher("nearest-centroid")
-testing.check_student("ridge")
-testing.check_source("rings")
+collegium_conformance.check_mechanism(create("gnmax-unless-unsure", sigma=3.0))
+collegium_conformance.check_teacher("nearest-centroid")
+collegium_conformance.check_student("ridge")
+collegium_conformance.check_source("rings")
 print("all promises are kept")
 """
 
@@ -123,8 +123,8 @@ def run(installed: Path, tmp_path: Path) -> Run:
     """Python with the packages and without them beside Collegium; nothing else differs."""
 
     def go(*arguments: str) -> subprocess.CompletedProcess[str]:
-        parts = (ROOT / "src", ROOT / "accounting" / "src", ROOT / "reproduction", installed)
-        path = os.pathsep.join(map(str, parts))
+        folders = ("src", "accounting/src", "conformance", "reproduction")
+        path = os.pathsep.join(map(str, (*(ROOT / one for one in folders), installed)))
         environment = os.environ | {"PYTHONPATH": path}
         return subprocess.run(
             [sys.executable, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from collegium_reproduction.interactive_gnmax import InteractiveGNMax
 
-from collegium.testing import check_mechanism
-from collegium.testing.mechanisms import Sums
 from collegium_accounting.game.laws import Law, VectorLaw
 from collegium_accounting.mechanisms import AddedBy, IntArray, Noise, SeededNoise, Unit, create, register, registry
 from collegium_accounting.mechanisms.gnmax import GaussianVotes, GNMax
 from collegium_accounting.mechanisms.labels import ArgMax
 from collegium_accounting.renyi import RenyiCurve
+from collegium_conformance import check_mechanism
+from collegium_conformance.mechanisms import Sums
 
 OURS = {
     "lnmax": ({"gamma": 0.5}, {}),

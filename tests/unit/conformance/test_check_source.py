@@ -12,7 +12,7 @@ import pytest
 from collegium.data.loading.sources import Indices, Records
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task
 from collegium.errors import DataError
-from collegium.testing import check_source
+from collegium_conformance import check_source
 
 ONE = TableInputs(columns=(NumberColumn(name="a", low=0, high=1), NumberColumn(name="b", low=0, high=1)))
 TABLE = Task(classes=("no", "yes"), inputs=ONE)

@@ -19,7 +19,7 @@ from collegium.coordinator.students import METHODS, LearningProblem, register
 from collegium.data.task import Task
 from collegium.models.students import STUDENT_METHOD
 from collegium.settings import Frozen
-from collegium.testing import check_student
+from collegium_conformance import check_student
 
 FEW: dict[str, dict[str, Any]] = {
     "supervised": {"steps": 5},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collegium.testing import check_teacher
+from collegium_conformance import check_teacher
 
 pytestmark = pytest.mark.slow
 

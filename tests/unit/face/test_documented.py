@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel
 
 import collegium as cg
-from collegium import errors, testing
+import collegium_conformance
+from collegium import errors
 from collegium_accounting.mechanisms.base import Mechanism
 from collegium_accounting.mechanisms.parameters import fields_of
 
@@ -90,7 +91,7 @@ def lacks_of_class(cls: type) -> list[str]:
 
 def public() -> list[Any]:
     named = [getattr(cg, name) for name in cg.__all__ if name not in ("__version__", "errors")]
-    return [*named, *(getattr(testing, name) for name in testing.__all__)]
+    return [*named, *(getattr(collegium_conformance, name) for name in collegium_conformance.__all__)]
 
 
 @pytest.mark.parametrize("value", public(), ids=lambda value: value.__name__)
@@ -102,7 +103,9 @@ def test_a_public_name_says_what_a_reader_needs(value: Any) -> None:
 
 
 def test_what_accounts_for_privacy_names_its_sources() -> None:
-    assert "References" in (cg.account.__doc__ or "") and "References" in (testing.check_mechanism.__doc__ or "")
+    assert "References" in (cg.account.__doc__ or "") and "References" in (
+        collegium_conformance.check_mechanism.__doc__ or ""
+    )
 
 
 def test_every_error_says_what_it_is_and_has_a_code() -> None:

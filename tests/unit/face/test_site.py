@@ -20,7 +20,7 @@ def test_the_site_builds_strictly_and_shows_the_interface(tmp_path: Path) -> Non
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     reference = (tmp_path / "site" / "reference.html").read_text(encoding="utf-8")
-    for heading in ("collegium.simulations.local.Coordinator", "collegium.testing.mechanisms.check_mechanism"):
+    for heading in ("collegium.simulations.local.Coordinator", "collegium_conformance.mechanisms.check_mechanism"):
         assert f'id="{heading}"' in reference
 
 

@@ -5,12 +5,10 @@ import hashlib
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from collegium.data import array_spec, chunks
-from collegium.errors import PoolMismatch, ProtocolViolation
-from collegium.limits import MAX_CHUNK_BYTES
+from collegium.data import array_spec
+from collegium.errors import ProtocolViolation
 
 FORMS = arrays.array_shapes(min_dims=1, max_dims=4, max_side=5)
 
@@ -38,16 +36,3 @@ def test_shape_and_type_are_part_of_the_name() -> None:
 def test_arrays_that_the_protocol_does_not_know_have_no_name(array: np.ndarray) -> None:
     with pytest.raises(ProtocolViolation):
         array_spec(np.asarray(array))
-
-
-@given(st.integers(0, 3 * MAX_CHUNK_BYTES))
-def test_pieces_from_any_offset_are_the_rest_of_the_array(offset: int) -> None:
-    array = np.arange(5 * MAX_CHUNK_BYTES // 2, dtype=np.uint32).view(np.uint8)[: 5 * MAX_CHUNK_BYTES // 2]
-    pieces = list(chunks(array, array_spec(array), offset))
-    assert b"".join(piece.data for piece in pieces) == array.tobytes()[offset:]
-    assert all(len(piece.data) <= MAX_CHUNK_BYTES for piece in pieces)
-
-
-def test_pieces_of_another_array_are_refused() -> None:
-    with pytest.raises(PoolMismatch):
-        list(chunks(np.zeros((2, 3), dtype=np.uint8), array_spec(np.zeros((3, 2), dtype=np.uint8))))

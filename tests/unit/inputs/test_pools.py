@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.files import files_no_longer_than
+from support.pools import chunks
 
-from collegium.data import PoolStore, array_spec, chunks
+from collegium.data import PoolStore, array_spec
 from collegium.data.pools import ABANDONED_AFTER_S
 from collegium.data.values import ArraySpec, PoolChunk
 from collegium.errors import PoolMismatch, StorageError

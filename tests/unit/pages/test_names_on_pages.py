@@ -22,8 +22,10 @@ PAGES = sorted(
 FOLDERS = (
     "src/collegium",
     "accounting/src/collegium_accounting",
+    "conformance/collegium_conformance",
     "reproduction/collegium_reproduction",
     "bridges/nvflare/src/collegium_nvflare",
+    "bridges/onnx/src/collegium_onnx",
     "bridges/nvflare/tests",
     "tests",
     "accounting/tests",
@@ -142,7 +144,9 @@ def missing(text: str) -> list[str]:
             found = any(pattern.fullmatch(other) for other in names)
         elif re.fullmatch(r"[\w/-]+\.py", name):
             found = any(f"/{path}".endswith(f"/{name}") for path in ours().files)
-        elif re.fullmatch(r"(src|accounting|tests|docs|examples|reproduction|benchmarks)(/[\w.-]+)+/?", name):
+        elif re.fullmatch(
+            r"(src|accounting|conformance|tests|docs|examples|reproduction|benchmarks)(/[\w.-]+)+/?", name
+        ):
             found = (ROOT / name).exists()
         elif re.fullmatch(r"[a-z]\w*(\.[A-Za-z]\w*)+", name) and looks_like_code(name):
             found = dotted_name_exists(name)

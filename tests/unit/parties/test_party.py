@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support.party_requests import LINEAR, Asker, cast
+from support.pools import chunks
 
-from collegium.data import Examples, PoolStore, chunks
+from collegium.data import Examples, PoolStore
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec, PoolChunk, PoolState
 from collegium.errors import ConfigurationError, DataError, ProtocolViolation, Refused

@@ -15,7 +15,7 @@ from support.pages import ROOT
 TEXT = (ROOT / "constraints.txt").read_text(encoding="utf-8")
 ENTRIES = re.findall(r"^(\S[^#\n]*?) \\\n((?:    --hash=\S+(?: \\)?\n)+)", TEXT, re.MULTILINE)
 PINS = [(Requirement(line), hashes.split()) for line, hashes in ENTRIES]
-PROJECTS = ["accounting", ".", "reproduction", "bridges/nvflare"]
+PROJECTS = ["accounting", ".", "conformance", "reproduction", "bridges/nvflare", "bridges/onnx"]
 
 
 def pinned(requirement: Requirement, python: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The four distributions have one version, each says it in one place, and all that repeats it agrees."""
+"""The six distributions have one version, each says it in one place, and all that repeats it agrees."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ import collegium_accounting
 FOLDERS = {
     "collegium-accounting": ROOT / "accounting",
     "collegium": ROOT,
+    "collegium-conformance": ROOT / "conformance",
     "collegium-reproduction": ROOT / "reproduction",
     "collegium-nvflare": ROOT / "bridges" / "nvflare",
+    "collegium-onnx": ROOT / "bridges" / "onnx",
 }
 PROJECTS: dict[str, dict[str, Any]] = {
     name: tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")) for name, folder in FOLDERS.items()

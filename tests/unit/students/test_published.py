@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 import collegium as cg
 from collegium.coordinator.cli.student_cli import app
 from collegium.coordinator.students import fit_student
-from collegium.coordinator.students import onnx_export as export
 from collegium.coordinator.students.published import PublishedStudent
 from collegium.data import DataSource
 from collegium.data.encoding import encode_table
@@ -29,6 +28,7 @@ from collegium.models.kernels import KernelMap
 from collegium.models.networks import build_network, network_inputs
 from collegium.models.quantising import quantised
 from collegium.models.students import Student, read_student
+from collegium_onnx import export
 
 TABLE = TableInputs(
     columns=(

@@ -16,7 +16,6 @@ import collegium as cg
 from collegium.coordinator.cli.student_cli import app
 from collegium.coordinator.cli.student_use_cli import log_losses
 from collegium.coordinator.students import fit_student
-from collegium.coordinator.students import onnx_export as export
 from collegium.coordinator.students.drift import drift
 from collegium.coordinator.students.unusual import clipped_columns, outside_pool
 from collegium.data.encoding import encode_table
@@ -27,6 +26,7 @@ from collegium.models.features import Features, distances_squared, extract
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap
 from collegium.models.students import Student, read_student
+from collegium_onnx import export
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "using-the-student.md"
 INPUTS = TableInputs(

@@ -10,7 +10,6 @@ from support.sums_scene import TASK
 
 import collegium as cg
 from collegium.coordinator.settings.run_config import RunConfig, load_public
-from collegium.coordinator.students.onnx_export import export_onnx
 from collegium.coordinator.students.unusual import unusual
 from collegium.data import Examples
 from collegium.data.drawn_pool import DRAWN, drawn_pool
@@ -25,6 +24,7 @@ from collegium.models.students import read_student
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.settings import validate_config
 from collegium_accounting.mechanisms.class_sums import bound_squared
+from collegium_onnx import export_onnx
 
 TABLE = TableInputs(
     columns=(

@@ -237,7 +237,7 @@ def export(
 
     model = load_student(student, device="cpu")
     with optional_import("writing ONNX files"):
-        from collegium.coordinator.students.onnx_export import export_onnx
+        from collegium_onnx import export_onnx
     raw = None
     if inputs is not None:
         with _settings_named(settings):

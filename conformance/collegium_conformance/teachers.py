@@ -24,7 +24,8 @@ from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import assign_teachers
-from collegium.testing.promises import (
+from collegium_accounting.units import IntArray
+from collegium_conformance.promises import (
     check_file,
     class_numbers,
     easy_examples,
@@ -32,7 +33,6 @@ from collegium.testing.promises import (
     promise,
     refuses,
 )
-from collegium_accounting.units import IntArray
 
 _TEACHERS = 3
 _RECORDS = 240
@@ -163,7 +163,7 @@ def _votes_of(fits: tuple[dict[str, Any], ...], kind: str, task: Task, options: 
                 "OMP_NUM_THREADS": str(fit["threads"]),
             }
             # Not by -m: the processes that fit teachers would import the main module, this suite, as well.
-            program = "import sys; from collegium.testing.teachers import fit_alone; fit_alone(sys.argv[1])"
+            program = "import sys; from collegium_conformance.teachers import fit_alone; fit_alone(sys.argv[1])"
             command = [sys.executable, "-c", program, json.dumps(asked)]
             processes.append(
                 subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

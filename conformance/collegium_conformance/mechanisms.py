@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import DataError, UnsupportedAccounting
-from collegium.testing.promises import promise, refuses
 from collegium_accounting.analysis.attack import Histogram, histograms, neighbours
 from collegium_accounting.analysis.audit import clopper_pearson
 from collegium_accounting.analysis.epsilons import planned_charges, rounds_of
@@ -28,6 +27,7 @@ from collegium_accounting.noise.distributed import COORDINATOR, AddedBy
 from collegium_accounting.noise.sources import SeededNoise, SystemNoise
 from collegium_accounting.renyi import RenyiCurve
 from collegium_accounting.units import Adjacency, IntArray, Unit
+from collegium_conformance.promises import promise, refuses
 
 DELTAS = (0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
 """The stated law is tested at the ε of each δ, and at ε = 0."""

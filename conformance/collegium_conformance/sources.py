@@ -11,7 +11,7 @@ from collegium.data.loading.loading import NamedSource, encoded, source_named
 from collegium.data.loading.sources import Records
 from collegium.data.task import TableInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, DataError
-from collegium.testing.promises import promise, random_state
+from collegium_conformance.promises import promise, random_state
 
 if TYPE_CHECKING:
     import pandas as pd

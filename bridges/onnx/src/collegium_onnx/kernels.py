@@ -12,14 +12,16 @@ from collegium.data.task import ImageInputs, Inputs
 from collegium.models import features as plain
 from collegium.models.features import PROJECTION_ONE, Features
 from collegium.models.kernels import CONSTANT, FINER, KERNEL_ONE, REST, STEPS, TABLE, KernelMap
+from collegium.models.network_features import network_for
 from collegium_accounting.mechanisms.class_sums import ONE
+from collegium_onnx import networks
+from collegium_onnx.graph import DOUBLE, FLOAT, INT64, OnnxGraph
 
-_FLOAT, _INT64, _DOUBLE = 1, 7, 11
 _LARGEST = 2.0**15 - 1
 
 
-def scores_of(graph: Any, x: str, kernel: KernelMap, coefficients: NDArray[np.float64]) -> str:
-    """Add the scores φ(x)ᵀ·coefficients of encoded inputs ``x`` to an `onnx_export.OnnxGraph`; returns their name.
+def scores_of(graph: OnnxGraph, x: str, kernel: KernelMap, coefficients: NDArray[np.float64]) -> str:
+    """Add the scores φ(x)ᵀ·coefficients of encoded inputs ``x``; returns their name.
 
     Parameters
     ----------
@@ -39,35 +41,34 @@ def scores_of(graph: Any, x: str, kernel: KernelMap, coefficients: NDArray[np.fl
     return steps.do("Add", steps.product(vectors, coefficients[:-1] / ONE), coefficients[-1] * (CONSTANT / ONE))
 
 
-def raised_scores(graph: Any, scores: str, classes: int, smallest: float) -> str:
+def raised_scores(graph: OnnxGraph, scores: str, classes: int, smallest: float) -> str:
     """Add scores + 1/C, at least ``smallest``/C; returns their name."""
     steps, share = _Steps(graph), 1.0 / classes
     return steps.do("Max", steps.do("Add", scores, share), smallest * share)
 
 
-def powers_of_scores(graph: Any, scores: str) -> str:
+def powers_of_scores(graph: OnnxGraph, scores: str) -> str:
     """Add numbers in proportion to exp(score), as `codes.powers_of` has them; returns their name."""
     steps = _Steps(graph)
     return steps.powers(steps.do("Mul", steps.do("Sub", steps.largest(scores), scores), float(STEPS)))
 
 
-def shares_of(graph: Any, raised: str) -> str:
+def shares_of(graph: OnnxGraph, raised: str) -> str:
     """Add the probabilities, rows of ``raised`` that are made to add up to 1; returns their name."""
     steps = _Steps(graph)
-    return steps.do("Cast", steps.do("Div", raised, steps.sum(raised, 1)), to=_FLOAT)
+    return steps.do("Cast", steps.do("Div", raised, steps.sum(raised, 1)), to=FLOAT)
 
 
 # More than 15 methods: the operators of a graph, each a line or two, and the features that are made of them.
 class _Steps:
     """Nodes of the graph; a number or an array in place of a name becomes a constant."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: OnnxGraph) -> None:
         self._graph = graph
 
     def do(self, operator: str, *inputs: Any, **attributes: Any) -> str:
         names = [given if isinstance(given, str) else self._graph.constant(given) for given in inputs]
-        name: str = self._graph.add(operator, *names, **attributes)
-        return name
+        return self._graph.add(operator, *names, **attributes)
 
     def sum(self, values: str, *axes: int, keep: int = 1) -> str:
         return self.do("ReduceSum", values, np.array(axes), keepdims=keep)
@@ -88,7 +89,7 @@ class _Steps:
         last = float(len(TABLE) - 1)
         at = self.do("Floor", self.do("Min", exponents, last))
         values = self.do("Round", self.do("Mul", self.do("Exp", self.do("Div", at, -float(STEPS))), float(KERNEL_ONE)))
-        return self.do("Mul", values, self.do("Cast", self.do("Less", at, last), to=_DOUBLE))
+        return self.do("Mul", values, self.do("Cast", self.do("Less", at, last), to=DOUBLE))
 
     def slice(self, values: str, axis: int, start: int, stop: int) -> str:
         return self.do("Slice", values, np.array([start]), np.array([stop]), np.array([axis]))
@@ -107,15 +108,12 @@ class _Steps:
 
     def _by_network(self, network: bytes, inputs: Inputs, x: str) -> str:
         """`network_features.embed`; a logarithm of a share may differ by its last digit."""
-        from collegium.models.network_features import network_for
-        from collegium.models.whole_onnx import features_of
-
-        return features_of(self._graph, x, network_for(network, inputs, "cpu"))
+        return networks.features_of(self._graph, x, network_for(network, inputs, "cpu"))
 
     def _values(self, features: Features, inputs: Inputs, x: str) -> str:
         if features.network is not None:
             return self._by_network(features.network, inputs, x)
-        flat = self.do("Cast", self.do("Flatten", self.do("Cast", x, to=_FLOAT), axis=1), to=_DOUBLE)
+        flat = self.do("Cast", self.do("Flatten", self.do("Cast", x, to=FLOAT), axis=1), to=DOUBLE)
         one = float(plain.ONE)
         if features.scaling is not None and features.name == "standard":
             centre, factor = features.scaling.astype(np.float64)
@@ -124,7 +122,7 @@ class _Steps:
         if features.scaling is not None:
             knots = features.scaling.astype(np.float64)[None]
             each = self.do("Unsqueeze", flat, np.array([1]))
-            below = [self.do("Cast", self.do(sign, each, knots), to=_DOUBLE) for sign in ("Greater", "GreaterOrEqual")]
+            below = [self.do("Cast", self.do(sign, each, knots), to=DOUBLE) for sign in ("Greater", "GreaterOrEqual")]
             counted = self.sum(self.do("Add", *below), 1, keep=0)
             return self.do("Floor", self.do("Div", self.do("Mul", counted, one), 2.0 * knots.shape[1]))
         if features.name == "unit":
@@ -135,7 +133,7 @@ class _Steps:
             return self._rounded(self.do("Mul", flat, one))
         if features.name not in ("hog", "pyramid"):
             return flat
-        whole = self.do("Cast", x, to=_INT64)
+        whole = self.do("Cast", x, to=INT64)
         if features.name == "hog":
             return self._histograms(whole, inputs, plain.cell_of(inputs.height, inputs.width))
         scales = [self._histograms(whole, inputs, cell) for cell in plain.pyramid_cells(inputs)]
@@ -152,7 +150,7 @@ class _Steps:
         padded = self.do("Pad", whole, more, mode="edge")
         squares = self.do("Reshape", padded, np.array([-1, rows, step, columns, step, channels]))
         mean = self.do("Div", self.sum(squares, 2, 4, keep=0), np.int64(step**2))
-        return self.do("Cast", self.do("Flatten", mean, axis=1), to=_DOUBLE)
+        return self.do("Cast", self.do("Flatten", mean, axis=1), to=DOUBLE)
 
     def _histograms(self, whole: str, inputs: ImageInputs, cell: int) -> str:
         """`features.hog`, step by step."""
@@ -167,7 +165,7 @@ class _Steps:
         cells = []
         for votes in plain.orientation_votes():
             voted = self.do("Gather", votes.reshape(-1).astype(np.int32), place)
-            voted = self.do("Cast", voted, to=_DOUBLE)
+            voted = self.do("Cast", voted, to=DOUBLE)
             voted = self.pad(voted, (0, 0), (rows * cell - height, columns * cell - width), "constant")
             parted = self.do("Reshape", voted, np.array([-1, rows, cell, columns, cell]))
             cells.append(self.do("Unsqueeze", self.sum(parted, 2, 4, keep=0), np.array([3])))

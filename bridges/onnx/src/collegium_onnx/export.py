@@ -1,11 +1,9 @@
 """A student as an ONNX file that takes raw inputs, compared with the student by ONNX Runtime before it is written.
 
 The file encodes the inputs itself, by the task's public schema: a table has one input for each column, under the
-column's name. A student says how its own part looks in a method ``to_onnx(graph, x)`` that returns the name of the
-probabilities.
+column's name.
 """
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import onnx
 import onnxruntime
 import pandas as pd
 from numpy.typing import NDArray
-from onnx import TensorProto, compose, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from collegium.data.encoding import read_numbers, text_of, texts_of
 from collegium.data.examples import encode
@@ -23,53 +21,15 @@ from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError, DataError
 from collegium.models.students import Student
 from collegium.whole_files import write_whole
+from collegium_onnx.graph import TREES, OnnxGraph
+from collegium_onnx.students import label_of, probabilities_of
 
 TOLERANCE = 1e-4
 """The largest difference of a probability that rounding explains."""
 _COMPARED = 200
 """Inputs that are drawn where none are given to compare on."""
-_TREES = "ai.onnx.ml"
-_VERSIONS = {"": 20, _TREES: 3}
+_VERSIONS = {"": 20, TREES: 3}
 _TYPES = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8}
-
-
-class OnnxGraph:
-    """The nodes of an ONNX graph that is being built; every value has a name."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self._numbers = itertools.count()
-
-    def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add a node; returns the name of its first output."""
-        name = f"{operator.lower()}-{next(self._numbers)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
-        return name
-
-    def trees(self, *inputs: str, operator: str = "TreeEnsembleRegressor", **attributes: Any) -> str:
-        """Add a node of ONNX's operators for classic machine learning."""
-        return self.add(operator, *inputs, domain=_TREES, **attributes)
-
-    def constant(self, values: Any) -> str:
-        """Add an array; returns its name."""
-        name = f"constant-{next(self._numbers)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(values), name))
-        return name
-
-    def absorb(self, model: onnx.ModelProto, x: str) -> str:
-        """Add all nodes of a model of one input and one output, fed with ``x``; returns the name of its output."""
-        prefixed = compose.add_prefix(model, f"model-{next(self._numbers)}/").graph
-        given = prefixed.input[0].name
-        for node in prefixed.node:
-            node.input[:] = [x if name == given else name for name in node.input]
-        self.nodes.extend(prefixed.node)
-        self.constants.extend(prefixed.initializer)
-        return str(prefixed.output[0].name)
-
-    def flat(self, x: str) -> str:
-        """Inputs as rows of 32-bit floats ``[n, values]``."""
-        return self.add("Flatten", self.add("Cast", x, to=TensorProto.FLOAT), axis=1)
 
 
 def export_onnx(student: Student, path: Path, raw: pd.DataFrame | NDArray[Any] | None = None) -> tuple[int, float]:
@@ -118,19 +78,11 @@ def export_onnx(student: Student, path: Path, raw: pd.DataFrame | NDArray[Any] |
 def onnx_model(student: Student) -> onnx.ModelProto:
     """The student as a checked model; ConfigurationError if it has no ONNX form."""
     graph, task = OnnxGraph(), student.task
-    build = getattr(student, "to_onnx", None)
-    if build is None:
-        raise ConfigurationError(f"a {type(student).__name__} has no ONNX form: give it a method to_onnx")
     inputs, x = _encoder(graph, task)
-    graph.nodes.append(helper.make_node("Identity", [build(graph, x)], ["probabilities"]))
+    graph.nodes.append(helper.make_node("Identity", [probabilities_of(student, graph, x)], ["probabilities"]))
     outputs = [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", len(task.classes)])]
     if not task.multilabel:
-        decide = getattr(student, "label_to_onnx", None)
-        best = (
-            graph.add("ArgMax", "probabilities", axis=1, keepdims=0)
-            if decide is None
-            else decide(graph, "probabilities")
-        )
+        best = label_of(student, graph, "probabilities")
         names = graph.constant(np.array(task.classes, dtype=object))
         graph.nodes.append(helper.make_node("Gather", [names, best], ["label"]))
         outputs.append(helper.make_tensor_value_info("label", TensorProto.STRING, ["n"]))

@@ -5,9 +5,9 @@ with the promise that is broken otherwise. Nothing is skipped silently. Where a 
 keeps its promises fails it with probability at most 1e-6. Collegium's own parts run through the same functions.
 """
 
-from collegium.testing.mechanisms import check_mechanism
-from collegium.testing.sources import check_source
-from collegium.testing.students import check_student
-from collegium.testing.teachers import check_teacher
+from collegium_conformance.mechanisms import check_mechanism
+from collegium_conformance.sources import check_source
+from collegium_conformance.students import check_student
+from collegium_conformance.teachers import check_teacher
 
 __all__ = ["check_mechanism", "check_source", "check_student", "check_teacher"]

@@ -9,7 +9,7 @@ from collegium.coordinator.students import find_method, fit_student, method_name
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, ConfigurationError
 from collegium.models.students import Student, read_student
-from collegium.testing.promises import (
+from collegium_conformance.promises import (
     TABLE,
     check_file,
     class_numbers,
