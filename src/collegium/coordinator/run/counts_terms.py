@@ -17,9 +17,7 @@ from collegium_accounting.game.recursion import gaussian_profile
 from collegium_accounting.mechanisms import Mechanism, SumMode, Unit, create
 
 
-def counts_mechanism(
-    config: RunConfig, settings: CountsConfig, parts: int, cells: int, rounds: int = 1
-) -> Mechanism:
+def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cells: int, rounds: int = 1) -> Mechanism:
     """The mechanism of counts in which a record adds to ``parts`` of ``cells``, as the coordinator would add its noise.
 
     Its σ, of each of so many ``rounds``, is the configured one, or the smallest at which the counts alone stay within
