@@ -1,4 +1,4 @@
-"""Features of records between the rounds of class sums: in memory, on the disk, or computed again; the sums are equal."""
+"""Features of records between rounds of class sums: in memory, on the disk, or computed again; the sums are equal."""
 
 import logging
 import tempfile
