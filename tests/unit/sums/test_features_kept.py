@@ -1,5 +1,6 @@
 """Features of records between rounds of class sums: in memory, on the disk, or computed again; the sums are equal."""
 
+import contextlib
 import logging
 import tempfile
 from pathlib import Path
@@ -24,9 +25,13 @@ def rounds(disk_bytes: int) -> tuple[list[np.ndarray], RecordsOfClasses]:
     return [own.sums(KERNEL, weights) for weights in WEIGHTS], own
 
 
-def mapped(folder: Path) -> bool:
-    """Whether this process has a file of the folder in its memory; it has no name any more."""
-    return any(str(folder) in line and "(deleted)" in line for line in Path("/proc/self/maps").read_text().splitlines())
+def held(folder: Path) -> bool:
+    """Whether this process holds a file of the folder open that has no name any more."""
+    links = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            links.append(str(link.readlink()))
+    return any(name.startswith(str(folder)) and name.endswith("(deleted)") for name in links)
 
 
 def test_sums_are_equal_wherever_features_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -34,13 +39,13 @@ def test_sums_are_equal_wherever_features_are_kept(monkeypatch: pytest.MonkeyPat
     in_memory, _ = rounds(disk_bytes=0)
     monkeypatch.setattr(class_sums, "_MOST_KEPT", 0)
     again, _ = rounds(disk_bytes=NEEDED - 1)
-    assert not mapped(tmp_path), "the disk may not hold so much"
+    assert not held(tmp_path), "the disk may not hold so much"
     on_disk, own = rounds(disk_bytes=NEEDED)
-    assert mapped(tmp_path) and list(tmp_path.iterdir()) == []
+    assert held(tmp_path) and list(tmp_path.iterdir()) == []
     np.testing.assert_array_equal(again, in_memory)
     np.testing.assert_array_equal(on_disk, in_memory)
     del own
-    assert not mapped(tmp_path)
+    assert not held(tmp_path)
 
 
 def test_features_that_the_disk_does_not_take_are_computed_again(

@@ -7,6 +7,8 @@ alone, no record is left out or counted twice, and no part is longer than the bo
 
 import logging
 import math
+import os
+import weakref
 from collections.abc import Iterator
 from tempfile import TemporaryFile
 
@@ -47,7 +49,7 @@ class RecordsOfClasses:
 
     def __init__(self, examples: Examples, task: Task, device: str = "cpu", disk_bytes: int = 0) -> None:
         self._examples, self._classes, self.device, self._disk_bytes = examples, len(task.classes), device, disk_bytes
-        self._kept: tuple[KernelMap, NDArray[np.int32]] | None = None
+        self._kept: tuple[KernelMap, NDArray[np.int32] | _OnDisk] | None = None
 
     def sums(self, kernel: KernelMap, weights: Weights | None = None) -> IntArray:
         """The sum of all records' contributions, int64 ``[classes · dimensions + 1]``: class by class, then the count.
@@ -74,7 +76,7 @@ class RecordsOfClasses:
         count = (count_of_one(classes) // of_person).sum()
         return np.concatenate([summed.reshape(-1), [count]])
 
-    def _vectors(self, kernel: KernelMap) -> NDArray[np.int32] | None:
+    def _vectors(self, kernel: KernelMap) -> "NDArray[np.int32] | _OnDisk | None":
         """φ of all records, ``[n, dimensions]``; None where they take too much room, or are computed elsewhere."""
         x, shape = self._examples.x, (len(self._examples), kernel.dimensions)
         needed = 4 * math.prod(shape)
@@ -84,7 +86,7 @@ class RecordsOfClasses:
             self._kept = None  # those under another map make room
             blocks = (kernel(x[start : start + _AT_ONCE]).astype(np.int32) for start in range(0, len(x), _AT_ONCE))
             try:
-                self._kept = kernel, (_in_memory if needed <= _MOST_KEPT else _on_disk)(blocks, shape)
+                self._kept = kernel, (_in_memory if needed <= _MOST_KEPT else _OnDisk)(blocks, shape)
             except OSError as error:
                 _log.warning("%s: features are computed again in every round", error, extra=event("features-not-kept"))
                 self._disk_bytes = 0
@@ -115,13 +117,20 @@ def _in_memory(blocks: Iterator[NDArray[np.int32]], shape: tuple[int, int]) -> N
     return vectors
 
 
-def _on_disk(blocks: Iterator[NDArray[np.int32]], shape: tuple[int, int]) -> NDArray[np.int32]:
-    """The blocks one after the other in a file without a name, mapped; OSError where the disk does not take them."""
-    with TemporaryFile() as file:
+class _OnDisk:
+    """Blocks of rows in a file without a name, read part by part; OSError where the disk does not take them."""
+
+    def __init__(self, blocks: Iterator[NDArray[np.int32]], shape: tuple[int, int]) -> None:
+        self._file, self._row_bytes = TemporaryFile(), 4 * shape[1]  # noqa: SIM115 -- it ends with this object
+        weakref.finalize(self, self._file.close)
         for block in blocks:
-            file.write(block.data)
-        file.flush()
-        return np.memmap(file, dtype=np.int32, mode="r", shape=shape)
+            self._file.write(block.data)
+        self._file.flush()
+
+    def __getitem__(self, part: slice) -> NDArray[np.int32]:
+        size = (part.stop - part.start) * self._row_bytes
+        read = os.pread(self._file.fileno(), size, part.start * self._row_bytes)
+        return np.frombuffer(read, dtype=np.int32).reshape(-1, self._row_bytes // 4)
 
 
 @register
