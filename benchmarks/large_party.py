@@ -1,10 +1,11 @@
 """One party whose records are larger than its memory need be: ``python -m benchmarks.large_party --records 10000000``.
 
 Records of 64 numbers are written to an ``.npz`` file that is not compressed, block by block, or with ``--parquet`` a
-table of 16 columns to a Parquet file, which the party reads in batches, whatever its size. A party then loads it,
-answers for neighbours within a radius and sums classes under a kernel map, all in one process. Printed are CPU and
-wall seconds of each step, and the peak of the memory that the process needs, without the pages of the file itself,
-which the system takes back when others need room.
+table to a Parquet file, which the party reads in batches, whatever its size. A party then loads it,
+answers for neighbours within a radius and sums classes under a kernel map, all in one process. With ``--rounds`` it
+answers the default's rounds of class sums instead, under weights from the second on; with ``--keep`` it keeps the
+records' features on the disk between them. Printed are CPU and wall seconds of each step, and the peak of the memory
+that the process needs, without the pages of the files themselves, which the system takes back when others need room.
 """
 
 import argparse
@@ -20,9 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.coordinator.selection.kernel_choice import kernel_spec
+from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data import DataSource, PoolStore, load
 from collegium.data.loading import files
 from collegium.data.task import NumberColumn, TableInputs, Task, VectorInputs
+from collegium.models.codes import Weights
 from collegium.models.features import Features
 from collegium.models.kernels import KernelSpec
 from collegium.parties.party import Party, unrestricted
@@ -35,7 +39,6 @@ from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask
 
 COLUMNS, CLASSES, LANDMARKS, QUERIES = 64, 10, 100, 40
-PARQUET_COLUMNS = 16
 _BLOCK = 2**17
 
 
@@ -54,14 +57,14 @@ class Blocks:
             yield (0.75 * self._centres[part] + 0.25 * noise).astype("<f4"), part
 
 
-def write_parquet(path: Path, records: int) -> None:
+def write_parquet(path: Path, records: int, width: int) -> None:
     """A table whose numbers are written with four digits, as measurements are."""
     import pyarrow
     from pyarrow.parquet import ParquetWriter
 
     writer = None
-    for block, labels in Blocks(records, PARQUET_COLUMNS):
-        columns = {f"c{number}": block[:, number].round(4) for number in range(PARQUET_COLUMNS)}
+    for block, labels in Blocks(records, width):
+        columns = {f"c{number}": block[:, number].round(4) for number in range(width)}
         table = pyarrow.table(columns | {"y": labels})
         writer = writer or ParquetWriter(path, table.schema)
         writer.write_table(table)
@@ -103,15 +106,19 @@ class Memory:
         self._over.set()
 
 
-def measure(folder: Path, records: int, *, parquet: bool) -> dict[str, Any]:
-    """Load, neighbours and class sums of one party; see this module."""
+def measure(folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Load, neighbours and class sums of one party, or rounds of them; see this module."""
+    records, parquet = chosen.records, chosen.parquet
     path = folder / ("records.parquet" if parquet else "records.npz")
-    (write_parquet if parquet else write_npz)(path, records)
+    if parquet:
+        write_parquet(path, records, chosen.columns)
+    else:
+        write_npz(path, records)
     inputs: TableInputs | VectorInputs = VectorInputs(size=COLUMNS)
     if parquet:
         files.LARGE_FROM = 0  # in batches, whatever the size of the file
         inputs = TableInputs(
-            columns=tuple(NumberColumn(name=f"c{number}", low=0.0, high=1.0) for number in range(PARQUET_COLUMNS))
+            columns=tuple(NumberColumn(name=f"c{number}", low=0.0, high=1.0) for number in range(chosen.columns))
         )
     memory, steps = Memory(), dict[str, dict[str, float]]()
 
@@ -125,10 +132,12 @@ def measure(folder: Path, records: int, *, parquet: bool) -> dict[str, Any]:
     source = DataSource(source=str(path))
     examples = timed("load", lambda: load(source, task, data_root=None))
     pools = PoolStore(None)
-    pool = np.ascontiguousarray(examples.x[: 2 * LANDMARKS])
+    pool = np.ascontiguousarray(examples.x[: 2 * (chosen.landmarks if chosen.rounds else LANDMARKS)])
     spec = pools.put(pool)
     key = simulated_key(0, "large")
-    party = Party("large", examples, task, folder=folder, pools=pools, split_key=key, policy=unrestricted)
+    room = 4 * records * (chosen.landmarks + 1) if chosen.keep else 0
+    own: dict[str, Any] = {"folder": folder, "pools": pools, "split_key": key, "disk_bytes": room}
+    party = Party("large", examples, task, policy=unrestricted, **own)
 
     def ask(question: CastNeighbours | SumClasses) -> Any:
         answer = party.handle(Request(f"request-{len(steps)}", "run", Ask("round", question))).body
@@ -136,11 +145,26 @@ def measure(folder: Path, records: int, *, parquet: bool) -> dict[str, Any]:
             raise AssertionError(answer.message)
         return answer
 
-    chosen = tuple(range(QUERIES))
+    facts = {
+        "records": records,
+        "columns": chosen.columns if parquet else COLUMNS,
+        "file_bytes": path.stat().st_size,
+        "steps": steps,
+    }
+    if chosen.rounds:
+        spec_of_map = kernel_spec(SumsConfig(landmarks=chosen.landmarks), pool, inputs, CLASSES, 2.0, 0)
+        terms = Terms("class-sums", {"sigma": 20.0, "classes": CLASSES, "rounds": chosen.rounds}, "add-remove", "clear")
+        weights = Weights.of(np.random.default_rng(1).normal(size=(spec_of_map.dimensions, CLASSES)))
+        for number in range(1, chosen.rounds + 1):
+            about = spec_of_map, spec.sha256, number, None if number == 1 else weights
+            timed(f"round {number}", lambda: ask(SumClasses(terms, "ledger", False, *about)))  # noqa: B023
+        memory.close()
+        return facts | {"landmarks": chosen.landmarks, "kept": chosen.keep, "peak_bytes": memory.peak_bytes}
+    queries = tuple(range(QUERIES))
     apart = np.square((pool[:, None] - pool[None, :QUERIES]).astype(np.float64) * 1024).sum(axis=2)
     radii = tuple(int(radius) for radius in np.quantile(apart[QUERIES:], 0.02, axis=0))
     terms = Terms("individual-knn", {"sigma": 50.0, "participations": 2, "levels": 1}, "add-remove", "clear", "")
-    asked = PoolRange(spec.sha256, chosen)
+    asked = PoolRange(spec.sha256, queries)
     near = CastNeighbours(terms, "ledger", Features("raw"), asked, CLASSES, radii, "flat")
     counts = timed("neighbours", lambda: ask(near)).counts
     kernel = KernelSpec(Features("raw"), tuple(range(LANDMARKS)), int(np.median(apart) / 4))
@@ -148,16 +172,8 @@ def measure(folder: Path, records: int, *, parquet: bool) -> dict[str, Any]:
     timed("class sums", lambda: ask(SumClasses(terms, "ledger", False, kernel, spec.sha256)))
     memory.close()
     found = int(np.asarray(counts).sum())
-    return {
-        "records": records,
-        "columns": PARQUET_COLUMNS if parquet else COLUMNS,
-        "queries": QUERIES,
-        "landmarks": LANDMARKS,
-        "neighbours": found,
-        "peak_bytes": memory.peak_bytes,
-        "file_bytes": path.stat().st_size,
-        "steps": steps,
-    }
+    about_queries = {"queries": QUERIES, "landmarks": LANDMARKS, "neighbours": found}
+    return facts | about_queries | {"peak_bytes": memory.peak_bytes}
 
 
 def main() -> None:
@@ -165,10 +181,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.large_party", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--parquet", action="store_true", help="a table in a Parquet file, read in batches")
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="so many rounds of class sums in place of one and neighbours"
+    )
+    parser.add_argument("--landmarks", type=int, default=1000, help="of the map of the rounds")
+    parser.add_argument("--keep", action="store_true", help="keep features on the disk between rounds")
+    parser.add_argument("--columns", type=int, default=16, help="of the table")
     parser.add_argument("--folder", type=Path, help="where the file of the records goes; a temporary one by default")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="collegium-large-", dir=chosen.folder) as folder:
-        print(json.dumps(measure(Path(folder), chosen.records, parquet=chosen.parquet), indent=2))
+        print(json.dumps(measure(Path(folder), chosen), indent=2))
 
 
 if __name__ == "__main__":

@@ -78,6 +78,10 @@ class PartyConfig(Frozen):
     device: str = "auto"
     threads: int = Field(default=1, ge=1)
     """CPU cores: for predicting, and for fitting several teachers side by side."""
+    features_disk_gb: float = Field(default=0.0, ge=0)
+    """GB that features of records may take in the folder for temporary files (``TMPDIR``) between the rounds of class
+    sums, 4 bytes for each record and landmark, until the process ends; where they do not fit, every round computes them
+    again."""
 
     @classmethod
     def read(cls, path: Path) -> "PartyConfig":

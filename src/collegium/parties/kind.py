@@ -47,6 +47,7 @@ class Institution:
     teachers : the fitted teachers under some settings.
     book : the party's durable memory, opened when it is first asked for.
     record_rho : what one record may spend on neighbours over all runs.
+    disk_bytes : what features of records may take on the disk between the rounds of class sums.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Institution:
     teachers: Callable[[TeacherSettings], TeacherEnsemble]
     book: Callable[[], AnswerBook] = field(repr=False)
     record_rho: float
+    disk_bytes: int = 0
 
     def inputs_of(self, asked: PoolRange) -> NDArray[Any]:
         """The inputs of a pool that are asked about, in their order."""

@@ -92,6 +92,7 @@ class Opening:
                 pools=PoolStore(config.folder / "pools", keep=policy.pools),
                 device=config.device,
                 threads=config.threads,
+                disk_bytes=int(config.features_disk_gb * 1e9),
                 policy=Policy(policy),
                 account=account,
                 allowed_imports=policy.teacher_imports,

@@ -91,6 +91,8 @@ class Party:
         Who it is among the others, for secure sums; without it the party answers in the clear mode alone.
     ledger : KnownLedger or None
         What it was shown of the coordinator's ledger; None follows every ledger.
+    disk_bytes : int
+        What features of records may take in the folder for temporary files, between the rounds of class sums.
     persons : bool
         Whether the institution said that what counts as one record (a row, or the rows of a group) is a person.
     progress : callable or None
@@ -132,6 +134,7 @@ class Party:
         record_rho: float = DEFAULT_RECORD_RHO,
         membership: Membership | None = None,
         ledger: KnownLedger | None = None,
+        disk_bytes: int = 0,
         persons: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -171,7 +174,8 @@ class Party:
         seed = None if membership is None else membership.noise_seed
         self.sums = HeldSums(memory, lambda question: noise_for(question, name, seed))
         book = cache(lambda: account or AnswerBook(folder, name, PolicyConfig(), None))
-        self._own = Institution(name, examples, task, pools, key, folder, device, self.ensembles, book, record_rho)
+        kept = folder, device, self.ensembles, book, record_rho, disk_bytes
+        self._own = Institution(name, examples, task, pools, key, *kept)
         self._kinds: dict[str, PartyKind[Any]] = {}
         self._handlers: dict[type, Callable[[Request], ReplyBody]] = {
             Describe: self._describe,

@@ -112,7 +112,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plugins")
     sources = shutil.copytree(ROOT / "examples" / "plugins", folder / "sources")
     packages = sorted(path.parent for path in sources.glob("*/pyproject.toml"))
-    assert len(packages) == 5
+    assert len(packages) == 6
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
     subprocess.run([*command, "--target", folder / "site", *packages], check=True)
     return folder / "site"
@@ -195,9 +195,12 @@ def test_they_run_in_a_simulation(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "student.safetensors").is_file()
 
 
-def test_a_kind_of_question_is_three_short_files_and_its_own_test_passes(run: Run) -> None:
-    package = ROOT / "examples" / "plugins" / "table-one"
+@pytest.mark.parametrize(("kind", "lines", "passed"), [("table-one", 150, 1), ("survival", 400, 6)])
+def test_a_kind_of_question_is_three_short_files_and_its_own_test_passes(
+    run: Run, kind: str, lines: int, passed: int
+) -> None:
+    package = ROOT / "examples" / "plugins" / kind
     files = [*package.rglob("*.py")]
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= 150
+    assert len(files) == 5 and sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= lines
     done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(package / "pyproject.toml"), str(package))
-    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+    assert done.returncode == 0 and f"{passed} passed" in done.stdout, done.stdout

@@ -6,7 +6,7 @@ Counts are paid for before the first label is bought, so that the labels cannot 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 from collegium.coordinator.asking import RunQuestion
 from collegium.coordinator.contradictions import Counted, check_shares, counted_in_cells
@@ -17,7 +17,7 @@ from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanis
 from collegium.coordinator.run.factories import sum_in
 from collegium.coordinator.run.run_record import CountsRecord, OtherCountsRecord, Table
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
-from collegium.coordinator.settings.kinds import CountSettings, count_kinds
+from collegium.coordinator.settings.kinds import CountSettings, count_kinds, round_names
 from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.coordinator.statement import Slot
 from collegium.errors import BudgetExceeded, CollegiumError, Contradiction, QuorumNotReached
@@ -36,8 +36,10 @@ class RecordCounting(ABC):
     settings : None where the run does not take these counts.
     """
 
-    part: ClassVar[str]
+    part: str
     """The part of run.json that says what came of the counts; charges and progress are called so as well."""
+    rounds: int = 1
+    """How many rounds share the noise that the counts are given."""
 
     def __init__(self, setup: RunSetup, notes: RunNotes, ledger_id: str, settings: CountsConfig | None) -> None:
         self._setup, self._notes, self._ledger_id = setup, notes, ledger_id
@@ -102,7 +104,7 @@ class RecordCounting(ABC):
         if noted is not None and noted.paid and noted.parts == parts:
             # The charge was made for this noise. The configuration, or the budget, may have changed since.
             settings = settings.model_copy(update={"sigma": noted.sigma})
-        return counts_mechanism(self._config, settings, parts, cells)
+        return counts_mechanism(self._config, settings, parts, cells, self.rounds)
 
     def _slot(self, mechanism: Mechanism) -> tuple[Slot, str]:
         """Where counts by ``mechanism`` are stated in the ledger, and what a charge for them is called there."""
@@ -216,12 +218,57 @@ class CountsOnce(RecordCounting):
         self._attempt(releases, found)
 
 
-class OtherCounts(CountsOnce, CountSettings):
-    """A kind of counts from another package; derive a class and `settings.kinds.register_counts` it."""
+class Noisy(NamedTuple):
+    """Counts ``[cells]`` as they were released, in records, and their standard error."""
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.part = cls.question.kind
+    counts: FloatArray
+    error: float
+
+
+class OtherCounts(CountsOnce, CountSettings):
+    """A kind of counts from another package; derive a class and `settings.kinds.register_counts` it.
+
+    Parameters
+    ----------
+    earlier : the rounds before this one, in their order. All rounds are paid before the first is asked.
+    """
+
+    def __init__(
+        self,
+        setup: RunSetup,
+        notes: RunNotes,
+        ledger_id: str,
+        settings: CountsConfig,
+        earlier: tuple["OtherCounts", ...] = (),
+    ) -> None:
+        super().__init__(setup, notes, ledger_id, settings)
+        names = round_names(self.question.kind, settings)
+        self.part, self.rounds, self._earlier = names[len(earlier)], len(names), earlier
+        self._known: Noisy | None = None
+        self.before: list[Noisy] = []
+        """What the rounds before this one released, from which its question may follow."""
+
+    def count(self, releases: Releases) -> None:
+        if self._follows(releases):
+            super().count(releases)
+        elif self.noted is not None and self.noted.paid:
+            self._note(self.noted.model_dump() | {"why_not": "a round before this one was not released"})
+
+    def counted(self, releases: Releases) -> list[Counted]:
+        return super().counted(releases) if self._follows(releases) else []
+
+    def known(self, releases: Releases) -> Noisy | None:
+        """What was released; None before."""
+        paid = self.noted is not None and self.noted.paid
+        if self._known is None and paid and self._follows(releases):
+            released = self._rule(releases, *self._asked()).released
+            self._known = None if released is None else Noisy(released.values / ONE, released.noise / ONE)
+        return self._known
+
+    def _follows(self, releases: Releases) -> bool:
+        """Whether all rounds before this one were released."""
+        self.before = [known for one in self._earlier if (known := one.known(releases)) is not None]
+        return len(self.before) == len(self._earlier)
 
     @property
     def noted(self) -> OtherCountsRecord | None:
@@ -244,11 +291,11 @@ class OtherCounts(CountsOnce, CountSettings):
 
     @abstractmethod
     def ask(self, terms: Terms, ledger_id: str, per_party: bool) -> RecordsQuestion:
-        """The question, of the settings and the task."""
+        """The question, of the settings, the task and what was released `before`."""
 
     @abstractmethod
     def table(self, counts: FloatArray, error: float) -> Table:
-        """What noisy counts ``[cells]``, in records, with this standard error each, come to."""
+        """What noisy counts ``[cells]``, in records, with this standard error each, come to with those `before`."""
 
 
 def _records_in(part: str, released: Released | Part) -> Counted:
@@ -257,10 +304,12 @@ def _records_in(part: str, released: Released | Part) -> Counted:
 
 
 def other_counts(setup: RunSetup, notes: RunNotes, ledger_id: str) -> list[OtherCounts]:
-    """The counts of other packages that the configuration asks for."""
-    asked = []
+    """The counts of other packages that the configuration asks for, round by round."""
+    asked = list[OtherCounts]()
     for name, settings in setup.config.counts.items():
-        kind = count_kinds()[name]
+        kind, rounds = count_kinds()[name], tuple[OtherCounts, ...]()
         assert issubclass(kind, OtherCounts)  # `register_counts` is for these
-        asked.append(kind(setup, notes, ledger_id, settings))
+        for _ in round_names(name, settings):
+            rounds += (kind(setup, notes, ledger_id, settings, rounds),)
+        asked += rounds
     return asked

@@ -76,9 +76,9 @@ def _planned(config: RunConfig, mechanism: Mechanism, queries: int) -> Iterator[
     question, per_party = run_kind(config.mechanism.kind).question, config.budget.unit == "party"
     # A record may turn the one vector of a party, or the vote of its teacher.
     units = {"record": TURNED, "party": ONE_RECORD} if per_party else {"record": ONE_RECORD}
-    for settings, counted in configured_counts(config):
+    for settings, counted, rounds in configured_counts(config):
         stages = counted.summed(_added(counts_mode(config, settings)))
-        yield Planned({name: together(one.law(unit) for one in stages) for name, unit in units.items()}, 1, 1)
+        yield Planned({name: together(one.law(unit) for one in stages) for name, unit in units.items()}, rounds, 1)
     added = _added(config.votes.mode)
     if mechanism.record_budget(added) is not None:
         return

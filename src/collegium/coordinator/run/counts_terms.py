@@ -1,5 +1,6 @@
 """What a configuration says of its counts of records: their mechanism, its noise, and what they leave for labels."""
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -16,16 +17,17 @@ from collegium_accounting.game.recursion import gaussian_profile
 from collegium_accounting.mechanisms import Mechanism, SumMode, Unit, create
 
 
-def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cells: int) -> Mechanism:
+def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cells: int, rounds: int = 1) -> Mechanism:
     """The mechanism of counts in which a record adds to ``parts`` of ``cells``, as the coordinator would add its noise.
 
-    Its σ is the configured one, or the smallest at which the counts alone stay within their share of ε.
+    Its σ, of each of so many ``rounds``, is the configured one, or the smallest at which the counts alone stay within
+    their share of ε.
     """
     plain = create("record-counts", sigma=settings.sigma or 1.0, parts=parts, cells=cells)
     if settings.sigma is not None:
         return plain
     largest_mu = _largest_mu(settings.share * config.budget.own, config.budget.delta)
-    return create(plain.name, **plain.parameters() | {"sigma": (1.0 + 1e-9) * _mu(plain, config) / largest_mu})
+    return create(plain.name, **plain.parameters() | {"sigma": (1.0 + 1e-9) * _mu(plain, config, rounds) / largest_mu})
 
 
 @lru_cache
@@ -39,33 +41,35 @@ def _largest_mu(epsilon: float, delta: float) -> float:
     return float(exp(low))
 
 
-def configured_counts(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechanism]]:
-    """The counts that the run takes, each with its mechanism: of one classifier, and of the pool."""
+def configured_counts(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechanism, int]]:
+    """The counts that the run takes, each with its mechanism and rounds: of one classifier, and of the pool."""
     layout = Layout(len(config.task.classes)) if config.evaluation is not None else None
     parts, cells = (layout.parts, layout.length) if layout else (1, 1)  # too many cells are refused here, before a run
-    sections = [(config.evaluation, parts, cells), (config.pool_check, 1, 1)]
-    sections += [(one, *count_kinds()[name].parts_and_cells(config, one)) for name, one in config.counts.items()]
-    for settings, own_parts, own_cells in sections:
+    sections = [(config.evaluation, parts, cells, 1), (config.pool_check, 1, 1, 1)]
+    for name, one in config.counts.items():
+        kind = count_kinds()[name]
+        sections.append((one, *kind.parts_and_cells(config, one), kind.rounds_of(one)))
+    for settings, own_parts, own_cells, rounds in sections:
         if settings is not None:
-            yield settings, counts_mechanism(config, settings, own_parts, own_cells)
+            yield settings, counts_mechanism(config, settings, own_parts, own_cells, rounds), rounds
 
 
 def left_for_labels(config: RunConfig) -> float:
     """The part of the study's ε that counts of records leave; all of it where there are none."""
     left, delta = config.budget.own, config.budget.delta
-    for settings, mechanism in configured_counts(config):
+    for settings, mechanism, rounds in configured_counts(config):
         if settings.sigma is None:
             left -= settings.share * config.budget.own
         else:
-            left -= gaussian_mechanism_profile(_mu(mechanism, config)).epsilon(delta)
+            left -= gaussian_mechanism_profile(_mu(mechanism, config, rounds)).epsilon(delta)
     return max(left, min(1e-3, config.budget.own))
 
 
-def _mu(mechanism: Mechanism, config: RunConfig) -> float:
-    """How far a neighbour moves the counts, in units of their noise."""
+def _mu(mechanism: Mechanism, config: RunConfig, rounds: int) -> float:
+    """How far a neighbour moves the counts of all rounds, in units of their noise."""
     law = mechanism.stages[0].law(counted_unit(config))
     assert isinstance(law, VectorLaw)  # the whole vector is released
-    return law.mu
+    return law.mu * math.sqrt(rounds)
 
 
 def counted_unit(config: RunConfig) -> Unit:
@@ -82,7 +86,7 @@ def counts_mode(config: RunConfig, settings: CountsConfig) -> SumMode:
 def announced_counts(config: RunConfig) -> tuple[AnnouncedCounts, ...]:
     """What parties are told of the counts when they enrol."""
     told = []
-    for settings, mechanism in configured_counts(config):
+    for settings, mechanism, _ in configured_counts(config):
         mode = counts_mode(config, settings)
         told.append(AnnouncedCounts(sum_mode=mode, mechanism=mechanism.name, noise=mechanism.noise_votes))
     return tuple(told)

@@ -101,6 +101,11 @@ class CountSettings(ABC):
     def parts_and_cells(cls, config: Any, settings: Any) -> tuple[int, int]:
         """How many cells one record adds to, and all cells, by public facts alone; ValueError for wrong settings."""
 
+    @classmethod
+    def rounds_of(cls, settings: Any) -> int:
+        """How many times parties are asked; what each round asks may follow from those before."""
+        return 1
+
 
 CountClass = TypeVar("CountClass", bound="type[CountSettings]")
 COUNTS_ENTRY_POINTS = "collegium.count_kinds"
@@ -118,3 +123,8 @@ def register_counts(kind: CountClass) -> CountClass:
 def count_kinds() -> Mapping[str, type[CountSettings]]:
     """Kinds of counts of other installed packages, by name."""
     return _counts.loaded()
+
+
+def round_names(kind: str, settings: Any) -> list[str]:
+    """What the rounds of these counts are called, in their order: the last one as the kind is."""
+    return [*(f"{kind}, round {number}" for number in range(1, count_kinds()[kind].rounds_of(settings))), kind]

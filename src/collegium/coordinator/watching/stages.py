@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from collegium.coordinator.settings.kinds import round_names
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.protocol.question import about_all_records
 
@@ -16,7 +17,7 @@ def asked_of(config: RunConfig) -> dict[str, Any]:
     return {
         "sums": config.class_sums if about_all_records(config.mechanism.kind) else 0,
         "teachers": config.teachers is not None,
-        "counts": [*counts, *config.counts],
+        "counts": [*counts, *(name for kind, own in config.counts.items() for name in round_names(kind, own))],
     }
 
 

@@ -5,13 +5,19 @@ three things of this file: a record's part depends on that record (and on how ma
 alone, no record is left out or counted twice, and no part is longer than the bound.
 """
 
+import logging
 import math
+import os
+import weakref
+from collections.abc import Iterator
+from tempfile import TemporaryFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data import Examples
 from collegium.data.task import Task
+from collegium.logs import event
 from collegium.models.codes import Codes, Weights
 from collegium.models.devices import resolve_device
 from collegium.models.features import dimensions
@@ -22,11 +28,13 @@ from collegium_accounting.mechanisms.class_sums import bound_squared, count_of_o
 from collegium_accounting.mechanisms.record_counts import records_of_person
 from collegium_accounting.units import IntArray
 
+_log = logging.getLogger(__name__)
+
 _FINE = 2.0**40
 """The largest entry of a party's vector before it is brought to its length, so that rounding does not turn it."""
 _AT_ONCE = 2048
 _MOST_KEPT = 2**28
-"""Bytes of the vectors that a party keeps from one round to the next."""
+"""Bytes of the vectors that a party keeps in memory from one round to the next."""
 
 
 class RecordsOfClasses:
@@ -35,17 +43,20 @@ class RecordsOfClasses:
     Parameters
     ----------
     device : where a network for features computes.
+    disk_bytes : what the records' vectors may take in a file without a name between the rounds, in the folder for
+        temporary files; it ends with the process.
     """
 
-    def __init__(self, examples: Examples, task: Task, device: str = "cpu") -> None:
-        self._examples, self._classes, self.device = examples, len(task.classes), device
-        self._kept: tuple[KernelMap, NDArray[np.int32]] | None = None
+    def __init__(self, examples: Examples, task: Task, device: str = "cpu", disk_bytes: int = 0) -> None:
+        self._examples, self._classes, self.device, self._disk_bytes = examples, len(task.classes), device, disk_bytes
+        self._kept: tuple[KernelMap, NDArray[np.int32] | _OnDisk] | None = None
 
     def sums(self, kernel: KernelMap, weights: Weights | None = None) -> IntArray:
         """The sum of all records' contributions, int64 ``[classes · dimensions + 1]``: class by class, then the count.
 
         Memory: 2,048 × landmarks numbers of 8 bytes, a few times over; on a GPU there 16 times as much. The records'
-        vectors are kept for the rounds to come where they take at most 256 MiB.
+        vectors are kept for the rounds to come where they take at most 256 MiB, or what the disk may hold of them; else
+        every round computes them again.
 
         Parameters
         ----------
@@ -65,16 +76,21 @@ class RecordsOfClasses:
         count = (count_of_one(classes) // of_person).sum()
         return np.concatenate([summed.reshape(-1), [count]])
 
-    def _vectors(self, kernel: KernelMap) -> NDArray[np.int32] | None:
-        """φ of all records, ``[n, dimensions]``; None where they take too much memory, or are computed elsewhere."""
-        x = self._examples.x
-        if resolve_device(self.device) != "cpu" or 4 * len(x) * kernel.dimensions > _MOST_KEPT:
+    def _vectors(self, kernel: KernelMap) -> "NDArray[np.int32] | _OnDisk | None":
+        """φ of all records, ``[n, dimensions]``; None where they take too much room, or are computed elsewhere."""
+        x, shape = self._examples.x, (len(self._examples), kernel.dimensions)
+        needed = 4 * math.prod(shape)
+        if resolve_device(self.device) != "cpu" or needed > max(_MOST_KEPT, self._disk_bytes):
             return None
         if self._kept is None or self._kept[0] is not kernel:
-            vectors = np.empty((len(x), kernel.dimensions), dtype=np.int32)
-            for start in range(0, len(x), _AT_ONCE):
-                vectors[start : start + _AT_ONCE] = kernel(x[start : start + _AT_ONCE])
-            self._kept = kernel, vectors
+            self._kept = None  # those under another map make room
+            blocks = (kernel(x[start : start + _AT_ONCE]).astype(np.int32) for start in range(0, len(x), _AT_ONCE))
+            try:
+                self._kept = kernel, (_in_memory if needed <= _MOST_KEPT else _OnDisk)(blocks, shape)
+            except OSError as error:
+                _log.warning("%s: features are computed again in every round", error, extra=event("features-not-kept"))
+                self._disk_bytes = 0
+                return None
         return self._kept[1]
 
     def direction(self, kernel: KernelMap) -> IntArray:
@@ -93,6 +109,30 @@ class RecordsOfClasses:
         return np.append(of_length(fine.reshape(1, -1), bound_squared(classes))[0], 0)
 
 
+def _in_memory(blocks: Iterator[NDArray[np.int32]], shape: tuple[int, int]) -> NDArray[np.int32]:
+    """The blocks one after the other."""
+    vectors = np.empty(shape, dtype=np.int32)
+    for number, block in enumerate(blocks):
+        vectors[number * _AT_ONCE :][: len(block)] = block
+    return vectors
+
+
+class _OnDisk:
+    """Blocks of rows in a file without a name, read part by part; OSError where the disk does not take them."""
+
+    def __init__(self, blocks: Iterator[NDArray[np.int32]], shape: tuple[int, int]) -> None:
+        self._file, self._row_bytes = TemporaryFile(), 4 * shape[1]  # noqa: SIM115 -- it ends with this object
+        weakref.finalize(self, self._file.close)
+        for block in blocks:
+            self._file.write(block.data)
+        self._file.flush()
+
+    def __getitem__(self, part: slice) -> NDArray[np.int32]:
+        size = (part.stop - part.start) * self._row_bytes
+        read = os.pread(self._file.fileno(), size, part.start * self._row_bytes)
+        return np.frombuffer(read, dtype=np.int32).reshape(-1, self._row_bytes // 4)
+
+
 @register
 class ClassSums(PartyKind[SumClasses]):
     """Sums the records under the kernel map that is asked for."""
@@ -101,7 +141,7 @@ class ClassSums(PartyKind[SumClasses]):
 
     def __init__(self, own: Institution) -> None:
         super().__init__(own)
-        self._records = RecordsOfClasses(own.examples, own.task, own.device)
+        self._records = RecordsOfClasses(own.examples, own.task, own.device, own.disk_bytes)
 
     def validate(self, question: SumClasses) -> None:
         check_classes(self.own.task, question.classes)

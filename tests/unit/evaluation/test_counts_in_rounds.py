@@ -1,0 +1,149 @@
+"""Counts of another package that are taken in rounds: paid before the first is asked, and each once."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import collegium as cg
+from collegium.coordinator.kinds.record_counts import OtherCounts
+from collegium.coordinator.run.run_record import Table
+from collegium.coordinator.settings import kinds
+from collegium.coordinator.settings.kinds import round_names
+from collegium.coordinator.settings.run_config import CountsConfig
+from collegium.coordinator.watching.stages import asked_of, here
+from collegium.parties import kind
+from collegium.parties.kind import Asked, PartyKind
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.protocol import question
+from collegium.protocol.kinds.record_counts import CountRecords
+from collegium.protocol.question import Terms
+from collegium_accounting.game.gaussian import gaussian_mechanism_profile
+from collegium_accounting.mechanisms.record_counts import ONE
+from collegium_accounting.units import IntArray
+
+ROUNDS = 3
+X = np.random.default_rng(0).uniform(0, 1, (300, 2))
+TASK = cg.Task.from_array(X[:100], ["a", "b"])
+
+
+@dataclass(frozen=True)
+class AboveLimit(CountRecords):
+    """How many records' first number lies at or above a limit, in thousandths, and how many below."""
+
+    kind: ClassVar[str] = "test-above"
+    limit: int
+
+    @property
+    def parts(self) -> int:
+        return 1
+
+    @property
+    def length(self) -> int:
+        return 2
+
+
+class Above(PartyKind[AboveLimit]):
+    question = AboveLimit
+    asked: ClassVar[list[int]] = []
+
+    def compute(self, question: AboveLimit, asked: Asked) -> IntArray:
+        self.asked.append(question.limit)
+        above = int((self.own.examples.x[:, 0] >= question.limit / 1000).sum())
+        return np.array([[above * ONE, (len(self.own.examples) - above) * ONE]])
+
+
+class Died(Exception):
+    """The process, as far as the test goes."""
+
+
+class MedianBySteps(OtherCounts):
+    """Each round halves where the median lies."""
+
+    question, settings = AboveLimit, CountsConfig
+    dies_in: ClassVar[int | None] = None
+
+    @classmethod
+    def rounds_of(cls, settings: Any) -> int:
+        return ROUNDS
+
+    @classmethod
+    def parts_and_cells(cls, config: Any, settings: Any) -> tuple[int, int]:
+        return 1, 2
+
+    def ask(self, terms: Terms, ledger_id: str, per_party: bool) -> AboveLimit:
+        if len(self.before) + 1 == self.dies_in:
+            raise Died
+        limit, step = 500, 250
+        for known in self.before:
+            limit, step = limit + (step if known.counts[0] > known.counts[1] else -step), step // 2
+        return AboveLimit(terms, ledger_id, per_party, limit)
+
+    def table(self, counts: Any, error: float) -> Table:
+        return Table(columns=("rounds", "above"), rows=((len(self.before) + 1, float(counts[0])),))
+
+
+@pytest.fixture(autouse=True)
+def known_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ((question._by_name, AboveLimit), (kind._by_name, Above), (kinds._counts, MedianBySteps))
+    for registry, part in known:
+        monkeypatch.setitem(registry.loaded(), AboveLimit.kind, part)
+    monkeypatch.setattr(Above, "asked", [])
+
+
+def coordinator(parties: cg.LocalParties, folder: Path, epsilon: float = 2.0) -> cg.Coordinator:
+    counts, labels = {AboveLimit.kind: {"share": 0.5}}, cg.ClassSums(sigma=40.0, classes=2)
+    return cg.Coordinator(parties, X[:20], labels, epsilon=epsilon, counts=counts, folder=folder)
+
+
+def clinics(*questions: str) -> cg.LocalParties:
+    policy = cg.PolicyConfig(questions=("class-sums", *questions), minimum_noise_sums=0.5)
+    records = {f"clinic-{n}": (X[n::5], np.where(X[n::5, 1] > 0.5, "a", "b")) for n in range(5)}
+    return cg.LocalParties(records, TASK, policy=policy, seed=3)
+
+
+def paid(folder: Path) -> Counter[str]:
+    with Ledger.read(folder / "ledger.sqlite") as ledger:
+        return Counter(entry.content.purpose for entry in ledger.entries() if isinstance(entry.content, Charge))
+
+
+def test_each_round_follows_from_those_before_and_all_cost_what_one_share_allows(tmp_path: Path) -> None:
+    run = coordinator(clinics(AboveLimit.kind), tmp_path)
+    run.label(2)
+    counts = run.record.counts
+    assert [*counts] == round_names(AboveLimit.kind, None) and len(set(Above.asked)) == ROUNDS
+    assert [one.found.rows[0][0] for one in counts.values() if one.found is not None] == [1, 2, 3]
+    (sigma,) = {one.sigma for one in counts.values()}
+    assert gaussian_mechanism_profile(ROUNDS**0.5 / sigma).epsilon(1e-5) == pytest.approx(0.5 * 2.0, rel=1e-5)
+    assert 1.0 < run.epsilon <= 1.1
+    stages = asked_of(run.record.config)
+    assert {here(stages, name) for name in counts} == {2}
+
+
+def test_a_run_that_dies_between_rounds_goes_on_with_the_next_and_pays_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties = clinics(AboveLimit.kind)
+    monkeypatch.setattr(MedianBySteps, "dies_in", 2)
+    with pytest.raises(Died):
+        coordinator(parties, tmp_path).label(2)
+    before = paid(tmp_path)
+    assert {before[name] for name in round_names(AboveLimit.kind, None)} == {1}, "all rounds are paid before the first"
+    assert len(set(Above.asked)) == 1
+    monkeypatch.setattr(MedianBySteps, "dies_in", None)
+    again = coordinator(parties, tmp_path)
+    again.label(2)
+    assert len(Above.asked) == 5 * ROUNDS and again.record.counts[AboveLimit.kind].found is not None
+    assert {paid(tmp_path)[name] for name in round_names(AboveLimit.kind, None)} == {1}
+
+
+def test_rounds_after_one_that_parties_refuse_are_not_asked(tmp_path: Path) -> None:
+    run = coordinator(clinics(), tmp_path)
+    run.label(2)
+    first, *later = run.record.counts.values()
+    assert Above.asked == [] and "refused" in str(first.why_not)
+    assert [one.why_not for one in later] == ["a round before this one was not released"] * (ROUNDS - 1)
