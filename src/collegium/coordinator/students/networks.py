@@ -22,6 +22,8 @@ from collegium.models.whole_networks import WholeNetwork
 
 _AT_ONCE = 500
 _BATCH = 128
+_SEEN = 128
+"""How often a network beside class sums sees each image, at most."""
 _MANY = 1000
 _SURE = 0.6
 _COMPARED = 1000
@@ -123,7 +125,7 @@ def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int
     from images that are changed strongly. The second learns the classes that the first gives, of those images of which
     the first is sure, if these are at least half. If there are a thousand or more, it sees them changed moderately.
     Where the nearest image has another class, many labels are wrong: both learn probabilities, from images that are
-    changed weakly. Either sees each image 256 times at most.
+    changed weakly. Either sees each image 128 times at most.
 
     Parameters
     ----------
@@ -131,7 +133,7 @@ def fit_beside(problem: LearningProblem, shares: NDArray[np.float64], steps: int
     """
     pool, likely = pool_tensor(problem), torch.as_tensor(shares, dtype=torch.float32, device=problem.device)
     alike, mirror = _pool_agrees(problem, likely)
-    steps, pair = min(steps, -(-256 * len(pool) // _BATCH)), list[nn.Module]()
+    steps, pair = min(steps, -(-_SEEN * len(pool) // _BATCH)), list[nn.Module]()
     rows = torch.arange(len(pool), device=problem.device)
     targets = F.one_hot(likely.argmax(dim=1), likely.shape[1]).float() if alike else likely
 
