@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from kept_curves import CURVES, computed
 
 from collegium_accounting.analysis.account import account
