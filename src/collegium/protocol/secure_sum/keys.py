@@ -105,6 +105,15 @@ def survivors_message(transcript: bytes, sharers: bytes, survivors: bytes) -> by
 def verify(identity: bytes, signature: bytes, message: bytes, signer: str, what: str) -> None:
     """Raises ForgedSignature unless ``signature`` is the signer's."""
     try:
-        Ed25519PublicKey.from_public_bytes(identity).verify(signature, message)
+        _verify(identity, signature, message)
     except (InvalidSignature, ValueError):
         raise ForgedSignature(f"the signature of {signer} under {what} is not valid for this round") from None
+
+
+@lru_cache(maxsize=4096)
+def _verify(identity: bytes, signature: bytes, message: bytes) -> None:
+    """Raises InvalidSignature or ValueError, and nothing is kept of it.
+
+    Whoever plays many parties checks each signature once, and not once for each of those that see it.
+    """
+    Ed25519PublicKey.from_public_bytes(identity).verify(signature, message)
