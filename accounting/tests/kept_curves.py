@@ -14,13 +14,18 @@ import numpy as np
 
 from collegium_accounting.game import cache
 from collegium_accounting.game.winner import RoundLaw, winner_profile
+from collegium_accounting.units import Adjacency
 
 GAUSSIAN, LAPLACE = "discrete-gaussian", "discrete-laplace"
 
 CURVES = {
     "README.md and docs/python.md": [(RoundLaw(LAPLACE, 20.0), 100), (RoundLaw(GAUSSIAN, 40.0), 286)],
     "accounting/README.md": [(RoundLaw(LAPLACE, 20.0), 20)],
-    "docs/choosing-noise.md": [(RoundLaw(GAUSSIAN, 10.0), 40)],
+    "docs/choosing-noise.md": [
+        (RoundLaw(GAUSSIAN, 10.0), 40),
+        (RoundLaw(GAUSSIAN, 25.0, sampling_rate=0.15), 200),
+        (RoundLaw(GAUSSIAN, 75.0, Adjacency.ADD_REMOVE, sampling_rate=0.15), 200),
+    ],
     "docs/notebooks/accounting.ipynb": [
         *((RoundLaw(GAUSSIAN, sigma), rounds) for sigma in (20.0, 40.0) for rounds in (1, 25)),
         (RoundLaw(LAPLACE, 20.0), 25),
