@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Python keeps what it compiles, or each of the hundred processes that the tests start would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo install check test style types fast-tests processors busy coverage dist sbom wheelhouse try-wheelhouse constraints audit stubs clean
+.PHONY: docs demo install check test style types fast-tests processors busy coverage dist sbom wheelhouse try-wheelhouse constraints audit curves stubs clean
 
 # Half of all: what the demo, and institutions with tables or images of their own, need. Python compiles what it loads.
 .venv/for-demo: pyproject.toml accounting/pyproject.toml src/collegium/version.py
@@ -93,6 +93,10 @@ constraints: .venv/installed
 # Known vulnerabilities of the dependencies; says that nothing was audited where the package index has no advisories.
 audit: .venv/installed
 	$(BIN)/python .ci/audit.py
+
+# The curves of the exact accountant that come with it: those of the examples on the first pages.
+curves: .venv/installed
+	$(BIN)/python accounting/tests/kept_curves.py
 
 # The protobuf stubs are kept in the repository; a test checks that this changes nothing.
 stubs: .venv/installed

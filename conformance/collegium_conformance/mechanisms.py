@@ -339,6 +339,7 @@ def _check_measured_loss(tried: _Tried, adjacency: Adjacency, sums: Sums, runs: 
     profile = _stated_profile(tried, adjacency)
     if profile is None:
         return
+    stated = _stated(profile)
     noise, generator = SeededNoise(tried.seed + 2), np.random.default_rng(tried.seed)
 
     def draw(histogram: Histogram, number: int) -> IntArray:
@@ -350,13 +351,13 @@ def _check_measured_loss(tried: _Tried, adjacency: Adjacency, sums: Sums, runs: 
         first, second = (draw(histogram, _PILOT_RUNS) for histogram in pair)
         for event in _events(first, second):
             for one, other, order in ((first, second, pair), (second, first, pair[::-1])):
-                statements = _statements(profile, _rates(one, other, event, 1e-3))
+                statements = _statements(stated, _rates(one, other, event, 1e-3))
                 excess = max((least / max(charged, 1e-300) for least, charged, _ in statements), default=-math.inf)
                 pilots.append((excess, order, event))
     pilots.sort(key=lambda pilot: pilot[0], reverse=True)
     for _, (base, moved), event in pilots[:_PAIRS_TESTED]:
         rates = _rates(draw(base, runs), draw(moved, runs), event, FAILURE_PROBABILITY / (4 * _PAIRS_TESTED))
-        for least, charged, where in _statements(profile, rates):
+        for least, charged, where in _statements(stated, rates):
             promise(
                 least <= charged,
                 f"{tried.name} states δ = {charged:.4g} at {where}, but at least {least:.4g} was measured between "
@@ -376,11 +377,13 @@ def _rates(first: IntArray, second: IntArray, event: NDArray[np.int64], failure:
     return _Rates(*bounds[0], *bounds[1])
 
 
-def _statements(profile: Profile, rates: _Rates) -> list[tuple[float, float, str]]:
-    """For each ε: the least δ that fits ``rates``, the δ that is stated, and where."""
+def _stated(profile: Profile) -> list[tuple[float, float]]:
+    """Each ε at which δ is compared, with the δ that is stated."""
     never = profile.delta(700.0)  # what stays, however large ε is
     epsilons = {0.0, *(profile.epsilon(max(delta, 2.0 * never)) for delta in DELTAS)}
-    return [
-        (rates.least_failure(epsilon), profile.delta(epsilon) * (1.0 + _ROUNDING), f"ε = {epsilon:.4g}")
-        for epsilon in sorted(epsilons)
-    ]
+    return [(epsilon, profile.delta(epsilon) * (1.0 + _ROUNDING)) for epsilon in sorted(epsilons)]
+
+
+def _statements(stated: list[tuple[float, float]], rates: _Rates) -> list[tuple[float, float, str]]:
+    """For each ε: the least δ that fits ``rates``, the δ that is stated, and where."""
+    return [(rates.least_failure(epsilon), delta, f"ε = {epsilon:.4g}") for epsilon, delta in stated]

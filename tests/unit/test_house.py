@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ SOURCE = ROOT / "src" / "collegium"
 ACCOUNTING = ROOT / "accounting" / "src" / "collegium_accounting"
 OURS = [*SOURCE.rglob("*.py"), *ACCOUNTING.rglob("*.py")]
 HEAVY = ("torch", "ray", "flwr", "grpc", "sklearn", "matplotlib")
+
+
+@cache
+def nodes_of(source: str) -> tuple[ast.AST, ...]:
+    """All nodes of the syntax tree; each file is parsed once for all tests."""
+    return tuple(ast.walk(ast.parse(source)))
 
 
 def imported_by(statement: str) -> set[str]:
@@ -37,7 +44,7 @@ def import_graph(sources: dict[str, str]) -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for module, source in sources.items():
         names: set[str] = set()
-        for node in ast.walk(ast.parse(source)):
+        for node in nodes_of(source):
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -132,7 +139,7 @@ def test_what_need_not_be_heavy_is_light(statement: str, forbidden: tuple[str, .
 
 def test_neither_the_ledger_nor_the_accountant_names_a_transport_or_torch() -> None:
     for path in [*(SOURCE / "privacy").rglob("*.py"), *ACCOUNTING.rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path.read_text(encoding="utf-8")):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not {name.partition(".")[0] for name in names} & {"torch", "grpc", "flwr"}, path
@@ -141,7 +148,7 @@ def test_neither_the_ledger_nor_the_accountant_names_a_transport_or_torch() -> N
 def direct_imports_of_grpc(source: str) -> list[str]:
     """The lines of ``source`` that import gRPC without the setting that keeps TLS 1.2 out."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         found += [ast.unparse(node) for name in names if name.partition(".")[0] == "grpc"]
@@ -186,7 +193,7 @@ def crowded_classes(source: str) -> list[str]:
     lines = source.splitlines()
     return [
         node.name
-        for node in ast.walk(ast.parse(source))
+        for node in nodes_of(source)
         if isinstance(node, ast.ClassDef)
         and sum(isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) for part in node.body) > 15
         and not lines[min([node.lineno, *(part.lineno for part in node.decorator_list)]) - 2].startswith(
@@ -216,7 +223,7 @@ def test_who_is_excused_from_a_rule_about_size_says_why() -> None:
 def unsafe_calls(source: str) -> list[str]:
     """Calls that would run code found in a file: any pickle, `torch.load`, and numpy where it is allowed to."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.Import):
             found += [name.name for name in node.names if name.name.partition(".")[0] in UNSAFE_MODULES]
         elif isinstance(node, ast.ImportFrom):

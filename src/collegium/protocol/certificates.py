@@ -17,9 +17,10 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from collegium import signatures
 from collegium.clock import utc_now
 from collegium.data.task import PARTY_NAME
 from collegium.data.values import check_party_name
@@ -277,7 +278,7 @@ def _checked_signing_key(value: bytes, name: str, tls_key: ec.EllipticCurvePubli
         raise IdentityError("the signing key's extension is malformed")
     public, proof = value[1:33], value[33:]
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(proof, _signing_statement(name, tls_key))
+        signatures.verify(public, proof, _signing_statement(name, tls_key))
     except InvalidSignature as error:
         raise IdentityError("the holder of the TLS key does not hold the signing key beside it") from error
     return public

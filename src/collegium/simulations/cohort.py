@@ -163,11 +163,17 @@ def read_settings(folder: Path) -> tuple[SimulationConfig, Path | None]:
     return SimulationConfig.model_validate(held["simulation"]), None if root is None else Path(root)
 
 
+@functools.lru_cache(maxsize=4)
+def _members(folder: Path) -> tuple[Cohort, Roster]:
+    """All parties of the run, read once for all those that a process plays."""
+    return find(folder), Roster.load(folder / ROSTER)
+
+
 @functools.lru_cache(maxsize=1024)
 def virtual_party(folder: Path, index: int) -> Party:
     """Party number ``index`` of the run in ``folder``, kept for the life of this process."""
     config, _ = read_settings(folder)
-    cohort = find(folder)
+    cohort, roster = _members(folder)
     if not 0 <= index < len(cohort):
         raise ConfigurationError(f"party {index} of {len(cohort)}: the engine has too many nodes")
     member = cohort[index]
@@ -182,18 +188,17 @@ def virtual_party(folder: Path, index: int) -> Party:
         allowed_imports=own_kinds(config),
         record_rho=math.inf,  # a simulation asks what a run would give; the run's own budget per record holds
         split_key=None if config.seed is None else simulated_key(config.seed, member.name),
-        membership=_membership(folder, member, config),
+        membership=_membership(roster, member, config),
         policy=unrestricted,
     )
 
 
-def _membership(folder: Path, member: CohortMember, config: SimulationConfig) -> Membership:
+def _membership(roster: Roster, member: CohortMember, config: SimulationConfig) -> Membership:
     """The virtual party among the others.
 
     Its secrets of a round follow from its key and the round's id, so that whichever process plays the
     party next has the same ones. A real party draws them from the operating system and keeps them to itself.
     """
-    roster = Roster.load(folder / ROSTER)
     key = read_signing_key(member.credentials)
     secret = key.private_bytes_raw()
 

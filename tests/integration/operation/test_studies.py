@@ -122,7 +122,7 @@ def test_settings_may_change_until_something_is_charged(scene: Scene) -> None:
     scene.path.write_text(text.replace("sigma = 2.0", "sigma = 0.01"))
     with pytest.raises(BudgetExceeded):
         serve(scene)
-    scene.path.write_text(text.replace("sigma = 2.0", "sigma = 5.0"))
+    scene.path.write_text(text.replace("sigma = 2.0", "sigma = 4.0"))
     config = read_consortium(scene.path)
     with CoordinatorService(config, load_public(config.run, None), wait_s=0).listening():
         pass  # it begins to serve: no "holds a run with another mechanism"

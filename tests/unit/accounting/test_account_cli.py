@@ -357,7 +357,7 @@ def test_a_published_epsilon_includes_its_own_cost_and_never_undercuts_the_secre
 )
 def test_what_cannot_be_published_is_refused(collegium, votes, given, says):
     with_votes = () if "--queries" in given else ("--votes", votes)
-    status, _, err = collegium("account", *given, *with_votes, *BEFOREHAND)
+    status, _, err = collegium("account", *given, *with_votes, *BEFOREHAND, "--bound", "classic")
     assert status != 0 and says in err and len(err.strip().splitlines()) == 1
 
 
@@ -366,7 +366,21 @@ def test_what_cannot_be_published_is_refused(collegium, votes, given, says):
     [((), 2, "say how the queries were chosen"), (("--queries-chosen", "by-labels"), 7, "where labels chose")],
 )
 def test_nothing_from_votes_is_published_where_labels_chose_the_queries(collegium, votes, chosen, status, says):
-    given = ("account", "-m", "lnmax", "--gamma", 0.05, "--votes", votes, "--publish", 6, *chosen, "--json")
+    given = (
+        "account",
+        "-m",
+        "lnmax",
+        "--gamma",
+        0.05,
+        "--votes",
+        votes,
+        "--publish",
+        6,
+        *chosen,
+        "--bound",
+        "classic",
+        "--json",
+    )
     code, out, err = collegium(*given)
     assert (code, out) == (status, "") and says in err and len(err.strip().splitlines()) == 1
 

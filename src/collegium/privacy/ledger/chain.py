@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from collegium import signatures
 from collegium.errors import CollegiumError, ConfigurationError, LedgerCorrupt
 from collegium.privacy.ledger.entry import Charge, Content, ProtectedUnit, Release, Settings, Terms, decode
 from collegium.privacy.ledger.spending import Spending
@@ -186,7 +187,7 @@ class Chain:
         public_key = content.public_key if isinstance(content, Settings) else self.settings.public_key
         if public_key and (row.seq >= len(self._signed) or self._signed[row.seq] != str(Head(row.seq, row.hash))):
             try:
-                Ed25519PublicKey.from_public_bytes(public_key).verify(row.signature, _SIGNATURE_PURPOSE + row.hash)
+                signatures.verify(public_key, row.signature, _SIGNATURE_PURPOSE + row.hash)
             except InvalidSignature:
                 raise LedgerCorrupt("its signature is not the ledger owner's") from None
         elif row.signature and not public_key:

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from collegium import signatures
 from collegium.errors import CollegiumError, LedgerCorrupt
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.stated_laws import covers
@@ -36,7 +36,7 @@ class Witness(NamedTuple):
     def holds(self) -> bool:
         """Whether the holder of the key signed this."""
         try:
-            Ed25519PublicKey.from_public_bytes(self.key).verify(self.signature, followed(self.head, self.agreed))
+            signatures.verify(self.key, self.signature, followed(self.head, self.agreed))
         except (InvalidSignature, ValueError):
             return False
         return True

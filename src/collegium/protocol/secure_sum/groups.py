@@ -42,8 +42,14 @@ def groups_of(roster: Mapping[str, bytes], groups: int) -> tuple[dict[str, bytes
         return (dict(roster),)
     if not FEWEST_GROUPS <= groups <= len(roster) // SMALLEST_SUM:
         raise InsufficientPlan(f"{len(roster)} parties cannot be summed in {groups} groups")
-    named = repr(sorted(roster.items())).encode()
-    drawn = sorted(roster, key=lambda name: hashlib.sha256(b"collegium/v1/groups" + named + name.encode()).digest())
+    everyone = hashlib.sha256(b"collegium/v1/groups" + repr(sorted(roster.items())).encode())
+
+    def place(name: str) -> bytes:
+        own = everyone.copy()
+        own.update(name.encode())
+        return own.digest()
+
+    drawn = sorted(roster, key=place)
     return tuple({name: roster[name] for name in sorted(drawn[number::groups])} for number in range(groups))
 
 

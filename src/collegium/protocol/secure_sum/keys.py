@@ -11,13 +11,13 @@ from functools import lru_cache
 import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
+from collegium import signatures
 from collegium.protocol.secure_sum.errors import ForgedSignature, GarbledShare, SwappedKeys
 
 PREFIX = b"collegium/v1/secure-sum/"
@@ -105,6 +105,6 @@ def survivors_message(transcript: bytes, sharers: bytes, survivors: bytes) -> by
 def verify(identity: bytes, signature: bytes, message: bytes, signer: str, what: str) -> None:
     """Raises ForgedSignature unless ``signature`` is the signer's."""
     try:
-        Ed25519PublicKey.from_public_bytes(identity).verify(signature, message)
+        signatures.verify(identity, signature, message)
     except (InvalidSignature, ValueError):
         raise ForgedSignature(f"the signature of {signer} under {what} is not valid for this round") from None
