@@ -170,6 +170,15 @@ def _resampled(values: Values, step: float) -> tuple[int, FloatArray]:
     return first, interpolate(exp(-s), r, np.insert(values.upper[::-1], 0, 1.0))
 
 
+def in_double_precision(terms: int) -> float:
+    """By what share of the larger one the difference of two running sums of so many terms may be off.
+
+    A sum of n positive terms is right to n·2^−53 of itself in the order in which it is computed (Higham 2002, section
+    4.2), its terms are sums of no more products each, and exponentials of at most 600 are right to 600·2^−53.
+    """
+    return _ROUNDING * math.ceil(terms / 1000)
+
+
 def _convolved(one: Values, two: Values) -> Values:
     """Loss distributions on one grid, convolved: the loss −sⱼ has the probability dⱼ, an infinite one what is left."""
     step = min(one.step, two.step)
@@ -184,7 +193,7 @@ def _convolved(one: Values, two: Values) -> Values:
     weighted = np.insert(np.cumsum(both * exp(s - s[-1]))[:-1], 0, 0.0)
     # Nothing is subtracted where e^{ε} passes double precision: δ is then bounded by Pr[ℓ > ε], from above still.
     weighted *= np.where(s[-1] - s <= _LARGEST_EXPONENT, exp(np.minimum(s[-1] - s, _LARGEST_EXPONENT)), 0.0)
-    upper = np.clip(lost + np.maximum(below - weighted, 0.0) + _ROUNDING * below, 0.0, 1.0)
+    upper = np.clip(lost + np.maximum(below - weighted, 0.0) + in_double_precision(len(both)) * below, 0.0, 1.0)
     better = one if Profile((one,)).attained(1e-5) >= Profile((two,)).attained(1e-5) else two
     alpha = np.zeros(len(upper))
     beta = np.ones(len(upper))
@@ -196,4 +205,4 @@ _LARGEST_EXPONENT = 600.0
 """Of e, in sums of losses: what is lost below the smallest double is no more than 1e-60 times as large."""
 
 _ROUNDING = 1e-12
-"""Reserve for double precision where sums of many terms are subtracted."""
+"""Reserve for double precision for every 1,000 terms of two sums that are subtracted."""
