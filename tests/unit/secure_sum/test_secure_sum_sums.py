@@ -60,7 +60,7 @@ def test_few_parties_get_the_exact_sum_or_a_clean_abort(case: tuple[np.ndarray, 
 
 @pytest.mark.slow
 @settings(max_examples=5)
-@given(rounds(25, 70))  # 250 parties are in the next test
+@given(rounds(25, 120))  # 250 parties are in the next test
 def test_many_parties_get_the_exact_sum_or_a_clean_abort(case: tuple[np.ndarray, int, int, list[Phase]]) -> None:
     vectors, low, high, leaves = case
     completed = exact_sum_or_abort(vectors, low, high, leaves)
