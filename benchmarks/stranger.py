@@ -154,14 +154,14 @@ def make(
 ) -> tuple[float, float]:
     """A ledger with charges of these kinds, one after the other: its own ε, and one that an adversary forces."""
     epsilon, forced, near, blocks = 0.0, 0.0, "", dict[str, Block]()
-    for kind in kinds:
+    for number, kind in enumerate(kinds):
         while True:  # kinds of one ledger have the same adjacency
             other, blocks, charges = blocks_of(kind, rng)
             if near in ("", other):
                 break
         near, units = other, next(iter(blocks.values())).step.units  # type: ignore[union-attr]
         terms = Terms(
-            votes_per_unit={"record": units["record"][0]}, adjacency=near, blocks=blocks, mechanism={"name": kind}
+            votes_per_unit={"record": units["record"][0]}, adjacency=near, blocks=blocks, mechanism={"number": number}
         )
         with Ledger.open(path, signer=signer, delta=DELTA, terms=terms, name="random") as ledger:
             for purpose, rounds in charges.items():
