@@ -18,22 +18,28 @@ import numpy as np
 import pytest
 from adversaries.test_parties_that_forget import VOTED, Clinics
 from adversaries.test_statements import signed_clinics
-from benchmarks.stranger import PROGRAM, measure, stranger
+from benchmarks.stranger import LOOSEST, PROGRAM, measure, stranger
 from scipy.stats import binom
 
 from collegium.privacy.ledger.chain import Head, sign
 from collegium.privacy.ledger.ledger import Ledger
 
 SEED = 3
+MOST_LINES = 250
 CLOSED_FORMS = (
     "class sums",
     "counts",
     "vectors of the parties",
+    "test and answer of one sum",
     "whole party",
     "published bounds",
 )
 GAMES = ("two classes", "laplace", "exponential", "votes of records", "labels beside counts")
-LOOSEST = 1.03
+
+
+def law(noise: str, scale: float, adjacency: str, classes: int | None = None, rate: float = 1.0) -> dict[str, Any]:
+    numbers = {"scale": scale.hex(), "sampling_rate": rate.hex()}
+    return {"kind": "winner", "noise": noise, "adjacency": adjacency, "classes": classes} | numbers
 
 
 def imported() -> set[str]:
@@ -46,18 +52,40 @@ def test_it_shares_no_code_with_the_package() -> None:
     assert imported() - sys.stdlib_module_names == {"numpy", "scipy", "cryptography"}
 
 
+def test_a_stranger_reads_it_in_one_sitting() -> None:
+    assert len(PROGRAM.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
 def test_its_figure_is_within_three_per_cent_above_ours_where_there_is_a_closed_form(tmp_path: Path) -> None:
-    ratios, named = measure(10, SEED, tmp_path, CLOSED_FORMS)
-    assert all(1.0 - 1e-6 <= ratio <= LOOSEST for found in ratios.values() for ratio in found)
-    assert named == 10
+    found, named = measure(12, SEED, tmp_path, CLOSED_FORMS)
+    assert all(one.holds for ones in found.values() for one in ones)
+    assert named == 12
 
 
 @pytest.mark.slow
 def test_its_figure_is_within_three_per_cent_above_ours_where_rounds_are_a_game(tmp_path: Path) -> None:
-    """Ours is up to 1 % above what an adversary attains, so that the program may be that much below ours."""
-    ratios, named = measure(5, SEED, tmp_path, GAMES)
-    assert all(0.99 <= ratio <= LOOSEST for found in ratios.values() for ratio in found)
+    """The truth is not below what a policy attains at concrete positions, up to 1 % below ours."""
+    found, named = measure(5, SEED, tmp_path, GAMES)
+    assert all(one.holds for ones in found.values() for one in ones)
     assert named == 5
+
+
+@pytest.mark.parametrize(
+    ("noise", "scale", "rounds", "certified", "attained"),
+    [
+        ("discrete-gaussian", 40.0, 1, 0.1098, 0.1096),
+        ("discrete-gaussian", 40.0, 25, 0.5144, 0.5113),
+        ("discrete-gaussian", 150.0, 1, 0.0255, 0.0254),
+        ("discrete-laplace", 20.0, 1, 0.0921, 0.0915),
+        ("discrete-laplace", 20.0, 40, 1.3772, 1.3736),
+    ],
+)
+def test_among_many_classes_it_is_between_what_a_policy_attains_and_three_per_cent_above_what_is_certified(
+    noise: str, scale: float, rounds: int, certified: float, attained: float
+) -> None:
+    """Kept figures of `python -m benchmarks.accounting --games`, as our own accountant takes up to minutes for them."""
+    found = stranger().epsilon({json.dumps(law(noise, scale, "replace")): rounds}, 1e-5)
+    assert attained <= found <= LOOSEST * certified
 
 
 @pytest.mark.parametrize(
@@ -67,7 +95,7 @@ def test_its_figure_is_within_three_per_cent_above_ours_where_rounds_are_a_game(
         ("discrete-gaussian", "add-remove", None, 1.0, 40),
         ("discrete-gaussian", "add-remove", None, 0.5, 40),
         ("discrete-laplace", "replace", 2, 1.0, 12),
-        ("discrete-laplace", "replace", None, 1.0, 3),
+        ("discrete-laplace", "replace", None, 1.0, 4),
         ("gumbel", "replace", None, 1.0, 12),
     ],
 )
@@ -75,46 +103,33 @@ def test_its_games_are_never_below_what_the_same_positions_force(
     noise: str, adjacency: str, classes: int | None, rate: float, rounds: int
 ) -> None:
     """A policy that stays at one position forces an ε; a quarter of the rounds, planted, shows."""
-    program = stranger()
-    law = {
-        "noise": noise,
-        "scale": (10.0).hex(),
-        "adjacency": adjacency,
-        "classes": classes,
-        "sampling_rate": rate.hex(),
-    }
-    for pairs in program.tables(law, rounds):
-        _, step = program.stride(pairs, rounds)
-        value = program.played(pairs, law, rounds, 1e-5, step)
-        fewer = program.played(pairs, law, rounds // 4, 1e-5, step)
-        forced = max(_forced(p, q, rounds) for p, q, *_ in pairs)
-        assert program.read(value, step, 1e-5) >= forced > 0.0
-        assert program.read(fewer, step, 1e-5) < forced
+    program, round_law = stranger(), law(noise, 10.0, adjacency, classes, rate)
+    pairs, *_ = program.tables(round_law)
+    forced = max(_forced(p, q, rounds) for p, q in pairs)
+    assert program.epsilon({json.dumps(round_law): rounds}, 1e-5) >= forced > 0.0
+    assert program.epsilon({json.dumps(round_law): rounds // 4}, 1e-5) < forced
 
 
-@pytest.mark.parametrize("rounds", [1, 40])
-def test_what_lies_between_tabulated_positions_is_below_the_reserve(rounds: int) -> None:
-    """Positions drawn between those of a table of σ = 60; without the reserve some pass their corners."""
+def test_no_position_between_those_of_its_grid_tells_more_than_all_of_them() -> None:
+    """At σ = 60 it has every seventh position. With the noise as it is and not narrower, planted, some are passed."""
     program, scale, rng = stranger(), 60.0, np.random.default_rng(SEED)
-    n = np.arange(-574, 575)
+    n, grid = np.arange(-574, 575), np.arange(-420, 421, 7)
     noise = np.exp(-((n / scale) ** 2) / 2)
     noise /= noise.sum()
     k = np.exp(np.linspace(-6.0, 6.0, 97) * math.sqrt(2.0) / scale)
-    half, passed, drawn = math.ceil(7.0 * scale), 0, 300
-    for tie, table in enumerate(program.three(noise, "gaussian", scale, rounds)):
-        wide = int(math.sqrt(len(table[0])))
-        w = round(2 * half / (wide - 1))
-        assert wide * wide == len(table[0]) and w > 1
-        for x, y in rng.integers(-3 * 60, 3 * 60, size=(drawn, 2)):
-            i, j = (int(x) + half) // w, (int(y) + half) // w
-            corners = [(i + a) * wide + j + b for a in (0, 1) for b in (0, 1)]
-            p, q = _winner(noise, int(x), int(y), tie), _winner(noise, int(x) - 1, int(y) + 1, tie)
-            true = np.maximum(p - k[:, None] * q, 0.0).sum(1) - np.maximum(1.0 - k, 0.0)
-            above = program.excess([one[corners] for one in table], k).max(0)
-            bare = program.excess([*(one[corners] for one in table[:2]), *[np.zeros((4, 3))] * 4], k).max(0)
-            assert (true <= above + 1e-12).all()
-            passed += bool((true > bare + 1e-9).any())
-    assert passed >= 1
+    ((p, q),), *_ = program.tables(law("discrete-gaussian", scale, "replace"))
+    most, bare = _gains(p, q, k).max(0), _gains(*program.plane(noise, grid, grid), k).max(0)
+    passed = False
+    for x, y, tie in zip(*rng.integers(-180, 181, size=(2, 400)), rng.integers(0, 2, size=400), strict=True):
+        now, then = _winner(noise, int(x), int(y), int(tie)), _winner(noise, int(x) - 1, int(y) + 1, int(tie))
+        true = _gains(now[None], then[None], k)[0]
+        assert (true <= most + 1e-12).all()
+        passed |= bool((true > bare + 1e-9).any())
+    assert passed
+
+
+def _gains(p: Any, q: Any, k: Any) -> Any:
+    return np.maximum(p[:, :, None] - k * q[:, :, None], 0.0).sum(1) - np.maximum(1.0 - k, 0.0)
 
 
 def _winner(noise: Any, x: int, y: int, tie: int) -> Any:
@@ -188,14 +203,12 @@ def witness_of_another_chain(database: sqlite3.Connection, clinics: Clinics) -> 
     database.execute("UPDATE witnesses SET head = '2:' || hex(zeroblob(32)) WHERE party = 'c-1'")
 
 
-def fewer_rounds(database: sqlite3.Connection, clinics: Clinics) -> None:
-    """The operator charges one round of four, signs that chain, and keeps what the parties signed of their answers."""
-    rows = database.execute("SELECT seq, body FROM entries ORDER BY seq").fetchall()
+def signed_again(database: sqlite3.Connection, clinics: Clinics, change: Callable[[dict[str, Any]], None]) -> None:
+    """The operator changes entries and signs that chain; the parties' signatures of what they answered stay true."""
     reached: Head | None = None
-    for seq, body in rows:
+    for seq, body in database.execute("SELECT seq, body FROM entries ORDER BY seq").fetchall():
         line = json.loads(body)
-        if line["kind"] == "charge":
-            line["queries"] = 1
+        change(line)
         row = sign(reached, json.dumps(line, sort_keys=True, separators=(",", ":")).encode(), clinics.operator)
         reached = Head(row.seq, row.hash)
         changed = (row.body, row.hash, row.signature, seq)
@@ -208,6 +221,29 @@ def fewer_rounds(database: sqlite3.Connection, clinics: Clinics) -> None:
         database.execute("UPDATE witnesses SET head = ?, signature = ?, agreed = ? WHERE party = ?", values)
 
 
+def fewer_rounds(database: sqlite3.Connection, clinics: Clinics) -> None:
+    """One round of four is charged."""
+    signed_again(database, clinics, lambda line: line.update(queries=1) if line["kind"] == "charge" else None)
+
+
+def rounds_given_back(database: sqlite3.Connection, clinics: Clinics) -> None:
+    signed_again(database, clinics, lambda line: line.update(queries=-4) if line["kind"] == "charge" else None)
+
+
+def fewer_votes(database: sqlite3.Connection, clinics: Clinics) -> None:
+    """The terms say that a record has two votes, and every step counts one."""
+    votes = {"votes_per_unit": {"record": 2}}
+    signed_again(database, clinics, lambda line: line.update(votes) if line["kind"] == "terms" else None)
+
+
+def negative_slack(database: sqlite3.Connection, clinics: Clinics) -> None:
+    def change(line: dict[str, Any]) -> None:
+        for law in (law for block in line.get("blocks", {}).values() for law in block["laws"].values()):
+            law["slack"] = (-0.1).hex()
+
+    signed_again(database, clinics, change)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -216,6 +252,9 @@ def fewer_rounds(database: sqlite3.Connection, clinics: Clinics) -> None:
         (dropped, "was changed or removed"),
         (witness_of_another_chain, "c-1: "),
         (fewer_rounds, "agreed to 4 rounds of gnmax; the ledger has 1"),
+        (rounds_given_back, "it charges nothing, and no run is paid for"),
+        (fewer_votes, "states less than gnmax costs one record"),
+        (negative_slack, "states less than gnmax costs one "),
     ],
 )
 def test_what_was_changed_is_named(

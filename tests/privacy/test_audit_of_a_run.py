@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.audit_run import PLANTED, configured, half_the_noise
+from benchmarks.audit_run import PLANTED, configured, half_the_noise, of_labels
 from support.typist import typed
 
 from collegium.simulations.run_audit import RunAudit, audit_run
@@ -100,6 +100,14 @@ def test_a_run_of_votes_alone_is_told_what_audits_it(tmp_path: Path, capsys: pyt
     path.write_text(path.read_text(encoding="utf-8").replace("sums = {", "# sums = {"), encoding="utf-8")
     status, _, err = typed(capsys, "audit", "--run", path)
     assert status != 0 and "--mechanism gnmax" in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("labels", [100, 1000])
+def test_labels_tell_no_more_than_their_fisher_information_allows(labels: int) -> None:
+    """Why votes are not audited so: 1.64 deviations, each 1/√(.608·T) of μ, are missing even at the best gap."""
+    share, refuted = of_labels(labels)
+    assert 1.0 - 2.3 / labels**0.5 < share < 1.0 - 2.0 / labels**0.5
+    assert refuted > 0.99
 
 
 def test_without_mechanism_and_run_the_command_says_which_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
