@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	touch $@
 
 .venv/installed: pyproject.toml accounting/pyproject.toml bridges/nvflare/pyproject.toml bridges/onnx/pyproject.toml \
-		reproduction/pyproject.toml conformance/pyproject.toml
+		reproduction/pyproject.toml conformance/pyproject.toml \
 		src/collegium/version.py
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
