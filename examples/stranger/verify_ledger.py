@@ -195,13 +195,13 @@ def played(p, q, rounds, widest, spread, step):
 
 
 def epsilon(group, delta):
-    """ε at δ of so many rounds of each law, interleaved in any way; the pairs that dominate them are convolved."""
+    """ε at δ of rounds of each law in any order, from dominating pairs; Laplace noise's largest loss is on the grid."""
     group = [(json.loads(law), n) for law, n in group.items() if n]
     vectors = [(real(law["mu"]), real(law["slack"]), n) for law, n in group if law["kind"] == "vector"]
     mu, slack = math.sqrt(sum(n * m * m for m, _, n in vectors) + 1e-18), sum(n * t for _, t, n in vectors)
     games = [(*tables(law), n) for law, n in group if law["kind"] != "vector"]
     far = 9 * mu + mu * mu / 2 + 2 * slack
-    step = min((spread / max(3.5, 16 * n**-0.3) for *_, spread, n in games), default=far / 5000)
+    step = min((w / math.ceil(w / s * max(3.5, 16 * n**-0.3)) for *_, w, s, n in games), default=far / 5000)
     t = np.arange(-math.ceil(far / step) - 1, math.ceil(far / step) + 2) * step + 2 * slack
     closed = ndtr(t / mu + mu / 2) - np.exp(np.minimum(log_ndtr(t / mu - mu / 2) - t, 700.0))  # Balle and Wang, Thm 8
     parts = [np.minimum(1.0, np.exp(slack) * closed * (1 + 1e-9) + 1e-15)]

@@ -19,6 +19,7 @@ import pytest
 from adversaries.test_parties_that_forget import VOTED, Clinics
 from adversaries.test_statements import signed_clinics
 from benchmarks.stranger import LOOSEST, PROGRAM, measure, stranger
+from scipy.optimize import brentq
 from scipy.stats import binom
 
 from collegium.privacy.ledger.chain import Head, sign
@@ -86,6 +87,41 @@ def test_among_many_classes_it_is_between_what_a_policy_attains_and_three_per_ce
     """Kept figures of `python -m benchmarks.accounting --games`, as our own accountant takes up to minutes for them."""
     found = stranger().epsilon({json.dumps(law(noise, scale, "replace")): rounds}, 1e-5)
     assert attained <= found <= LOOSEST * certified
+
+
+@pytest.mark.parametrize(
+    ("scale", "adjacency", "votes", "rounds", "certified"),
+    [
+        (8.0, "add-remove", 3, 3, 1.12495),
+        (14.3, "replace", 5, 3, 2.09738),
+        (25.0, "replace", 3, 1, 0.24002),
+        (33.7, "replace", 2, 6, 0.68179),
+        (45.0, "add-remove", 2, 1, 0.04454),
+        (45.0, "add-remove", 4, 2, 0.17779),
+    ],
+)
+def test_of_a_whole_partys_votes_it_is_between_the_exact_epsilon_and_three_per_cent_above_what_is_certified(
+    scale: float, adjacency: str, votes: int, rounds: int, certified: float
+) -> None:
+    """Laplace noise on one or two counts that move by all votes, in few rounds; one vote less, planted, shows."""
+    program, exact = stranger(), _exact_of_counts(scale, votes, rounds * (2 if adjacency == "replace" else 1))
+    counts = {"kind": "counts", "noise": "laplace", "scale": scale.hex(), "adjacency": adjacency}
+    found = program.epsilon({json.dumps(counts | {"votes": votes}): rounds}, 1e-5)
+    assert exact <= found <= LOOSEST * certified
+    assert program.epsilon({json.dumps(counts | {"votes": votes - 1}): rounds}, 1e-5) < exact
+
+
+def _exact_of_counts(scale: float, votes: int, counts: int) -> float:
+    """ε at 1e-5 of integer Laplace noise on counts that move by so many votes: losses are multiples of 1/scale."""
+    noise = np.exp(-np.arange(votes + 1) / scale)
+    one = np.zeros(2 * votes + 1)  # of a loss of −votes to votes; of x votes towards the other side it is votes − 2·x
+    one[2 * votes - 2 * np.arange(votes + 1)] = math.tanh(0.5 / scale) * noise
+    one[0], one[-1] = np.array([noise[-1], 1.0]) / (1.0 + noise[1])
+    law = np.array([1.0])
+    for _ in range(counts):
+        law = np.convolve(law, one)
+    loss = np.arange(-votes * counts, votes * counts + 1) / scale
+    return float(brentq(lambda e: law @ np.maximum(0.0, -np.expm1(e - loss)) - 1e-5, 0.0, loss[-1], xtol=1e-12))
 
 
 @pytest.mark.parametrize(
