@@ -151,16 +151,16 @@ class Scene:
             released.append(Part(total + drawn, float(noise), tuple(sorted(present))))
         return released
 
-    def fit(self, parts: Sequence[Part]) -> KernelStudent:
-        """The classifier of the sum of these groups."""
-        values = np.sum([part.values for part in parts], axis=0)
-        one = Round(values, float(np.hypot.reduce([part.noise for part in parts])))
-        sums = NoisySums(self.spec, (one,))
+    def fit(self, sums: NoisySums) -> KernelStudent:
+        """The classifier of these sums."""
         return sums.classifier(self.split.pool, self.split.task, spectrum=self.spectrum)
+
+    def of_group(self, part: Part) -> NoisySums:
+        return NoisySums(self.spec, (Round(part.values, part.noise),))
 
     def accuracy(self, parts: Sequence[Part]) -> float:
         """On the test records, in percent."""
-        named = (self.test @ self.fit(parts).coefficients).argmax(axis=1)
+        named = (self.test @ self.fit(NoisySums.together([*map(self.of_group, parts)])).coefficients).argmax(axis=1)
         return 100.0 * float((named == self.split.test.labels()).mean())
 
     def contradicts(self, part: Part) -> bool:
@@ -174,7 +174,8 @@ class Scene:
     def kept(self, parts: Sequence[Part]) -> tuple[list[Part], int | None, bool]:
         """The groups that stay, the one that is left out, and whether it contradicted itself."""
         false = [number for number, part in enumerate(parts) if self.contradicts(part)]
-        named = false[0] if len(false) == 1 else suspicion(parts, self.fit, self.spectrum, self.classes).named
+        groups = [*map(self.of_group, parts)]
+        named = false[0] if len(false) == 1 else suspicion(groups, self.fit, self.spectrum, self.classes).named
         return [part for number, part in enumerate(parts) if number != named], named, bool(false)
 
 

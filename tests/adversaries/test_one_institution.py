@@ -13,7 +13,7 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task
-from collegium.errors import Contradiction
+from collegium.errors import CollegiumError, Contradiction
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.kinds.class_sums import SumClasses
@@ -54,14 +54,14 @@ def institutions(shuffled: Examples, names: tuple[str, ...], twist: Twist) -> Lo
     return parties
 
 
-def start(parties: LocalParties, public: PublicData, folder: Path, **budget: Any) -> RunRecord:
+def start(parties: LocalParties, public: PublicData, folder: Path, *, rounds: int = 1, **budget: Any) -> RunRecord:
     values: dict[str, Any] = {
         "name": "local",
         "task": TASK,
         "pool": {"source": "digits"},
         "mechanism": {"name": "class-sums"},
         "budget": {"epsilon": 8.0, **budget},
-        "sums": {"rounds": 1},
+        "sums": {"rounds": rounds},
         "student": {"method": "kernel", "options": {"steps": 0}},
         "evaluation": {"share": 0.2},
     }
@@ -161,3 +161,60 @@ def test_a_swapped_pair_at_one_institution_costs_little_and_a_lie_about_it_moves
     assert record.evaluation is not None and record.evaluation.measures is not None
     told = record.evaluation.measures.accuracy
     assert told is not None and abs(told.value - record.student_accuracy) < 0.1 + 4.9 * told.error, "but for 1e-6"
+
+
+def honest_first(lie: Twist) -> Twist:
+    """Who is honest in the first round, and later sends ``lie`` of what it sent there."""
+    sent = list[np.ndarray]()
+
+    def answer(question: Question, vector: np.ndarray) -> np.ndarray:
+        if isinstance(question, SumClasses):
+            sent.append(vector)
+        return lie(question, sent[0]) if isinstance(question, SumClasses) and question.number > 1 else vector
+
+    return answer
+
+
+def tenfold(question: Question, vector: np.ndarray) -> np.ndarray:
+    """Ten times as many records as in the first round."""
+    return shifted(question, vector, 10)
+
+
+def opposite(question: Question, vector: np.ndarray) -> np.ndarray:
+    """Five times the opposite of its records, with their count."""
+    return np.append(-5 * vector[0, :-1], vector[0, -1])[None]
+
+
+@pytest.mark.parametrize("lie", [tenfold, opposite])
+def test_an_institution_that_lies_from_the_second_round_on_is_named_with_its_group(
+    shuffled: Examples, public: PublicData, tmp_path: Path, lie: Twist
+) -> None:
+    parties = institutions(shuffled, NAMES, honest_first(lie))
+    record = start(parties, public, tmp_path, rounds=3)
+    assert record.groups is not None and record.groups.left_out is not None
+    spoilt = group_of(parties.signing_keys, 3, LIAR)
+    assert record.groups.members[record.groups.left_out] == sorted(spoilt)
+    assert record.label_accuracy is not None and record.label_accuracy > 0.85
+    again = start(parties, public, tmp_path, rounds=3)
+    assert again.groups == record.groups and again.label_accuracy == record.label_accuracy, "so does a later start"
+
+
+def test_who_lies_from_the_second_round_on_and_stays_away_from_the_last_is_named(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    def lies_and_leaves(question: Question, vector: np.ndarray) -> np.ndarray:
+        if isinstance(question, SumClasses) and question.number == 4:
+            raise CollegiumError("away")
+        return opposite(question, vector)
+
+    record = start(institutions(shuffled, NAMES, honest_first(lies_and_leaves)), public, tmp_path, rounds=4)
+    assert record.groups is not None and record.groups.left_out is not None
+    assert LIAR in record.groups.members[record.groups.left_out]
+    assert record.label_accuracy is not None and record.label_accuracy > 0.85
+
+
+def test_honest_institutions_are_not_left_out_by_all_rounds(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    record = start(institutions(shuffled, NAMES, lambda question, vector: vector), public, tmp_path, rounds=4)
+    assert record.groups is not None and record.groups.left_out is None and len(record.groups.members) == 3

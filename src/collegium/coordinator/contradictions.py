@@ -149,13 +149,19 @@ def check_shares(counted: Counted) -> None:
         raise _contradiction(f"{counted.where} counts {counted.total:,.1f} institutions, and {parties} answered")
 
 
-def _check_equal(first: Counted, second: Counted) -> None:
+def check_totals(first: Counted, second: Counted) -> None:
+    """Raise Contradiction where two releases counted another number of the same parties' records."""
     slack = _SLACK * max(first.total, second.total, 0.0)
     if abs(first.total - second.total) > _DEVIATIONS * math.hypot(first.error, second.error) + slack:
         raise _contradiction(
             f"{first.where} count{'' if first.where.endswith('s') else 's'} {first.total:,.0f} records, and "
             f"{second.where} {second.total:,.0f} of the same institutions"
         )
+
+
+def _check_equal(first: Counted, second: Counted) -> None:
+    check_totals(first, second)
+    slack = _SLACK * max(first.total, second.total, 0.0)
     if first.per_class is None or second.per_class is None:
         return
     apart = np.abs(first.per_class - second.per_class)

@@ -27,20 +27,18 @@ import numpy as np
 from collegium.coordinator.journal import Part
 from collegium.errors import Contradiction
 from collegium.models.kernel_student import KernelStudent
+from collegium.models.noisy_sums import NoisySums
 from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.protocol.secure_sum.groups import FEWEST_GROUPS
-from collegium_accounting.mechanisms.class_sums import ONE, code_one, count_of_one
 from collegium_accounting.renyi import FloatArray
-from collegium_accounting.units import IntArray
 
-Fit = Callable[[Sequence[Part]], KernelStudent]
-"""The classifier of some groups' sums."""
+Fit = Callable[[NoisySums], KernelStudent]
+"""The classifier of sums."""
 
 _BETTER, _FAR_BETTER = 1.0, 3.5
 """Standard deviations by which judges find it better without a group, beside another sign and alone."""
 _BY_CHANCE = 0.003
 """With what probability a group of equal honest institutions differs: with three groups, one does in 100 runs."""
-_FEWEST_RECORDS = 10.0
 LEFT_OUT = "are left out, as one of them spoils the result (ask each of them about its classes, units and columns)"
 
 
@@ -61,30 +59,25 @@ class Suspicion:
     named: int | None
 
 
-def suspicion(
-    groups: Sequence[Part], fit: Fit, spectrum: PoolSpectrum, classes: int, contributions: float | None = None
-) -> Suspicion:
+NOBODY = Suspicion((), (), None)
+
+
+def suspicion(groups: Sequence[NoisySums], fit: Fit, spectrum: PoolSpectrum, classes: int) -> Suspicion:
     """Find the group without which the others' records are told better.
 
     Parameters
     ----------
-    groups : their class sums, under one kernel map.
+    groups : the rounds of each, under one kernel map and the same weights.
     spectrum : of the pool under that map.
-    contributions : of one party, where that is public; read from the sums' counts where None.
     """
-
-    def count(group: Part) -> float:
-        if contributions is not None:
-            return contributions * len(group.parties)
-        return max(_FEWEST_RECORDS, float(group.values[-1]) / count_of_one(classes))
-
     numbers = range(len(groups))
     if len(groups) < FEWEST_GROUPS:
-        return Suspicion((), (), None)
+        return NOBODY
     fitted: dict[tuple[int, ...], FloatArray] = {}
     for size in (len(groups) - 2, len(groups) - 1):
         for chosen in combinations(numbers, size):
-            fitted[chosen] = _direction(fit([groups[number] for number in chosen]), spectrum)
+            fitted[chosen] = _direction(fit(NoisySums.together([groups[number] for number in chosen])), spectrum)
+    told_by = [_Told.of(group, spectrum, classes) for group in groups]
     better = []
     for accused in numbers:
         said = []
@@ -93,11 +86,11 @@ def suspicion(
                 others = tuple(number for number in numbers if number != judge)
                 without = tuple(number for number in others if number != accused)
                 change = fitted[without] - fitted[others]
-                said.append(_better(groups[judge], count(groups[judge]), change, spectrum))
+                said.append(_better(told_by[judge], change, spectrum))
         # The lesser of two judges, and of more the one that fewer than half are below.
         better.append(sorted(said)[(len(said) - 1) // 2])
     chance = [
-        _chance(groups[one], [groups[other] for other in numbers if other != one], count, spectrum, classes)
+        _chance(told_by[one], [told_by[other] for other in numbers if other != one], spectrum, classes)
         for one in numbers
     ]
     told = [one for one in numbers if better[one] > _FAR_BETTER or (better[one] > _BETTER and chance[one] < _BY_CHANCE)]
@@ -112,40 +105,42 @@ def _direction(student: KernelStudent, spectrum: PoolSpectrum) -> FloatArray:
     return np.asarray(coefficients / max(spread, 1e-300))
 
 
-def _one_contribution(classes: int) -> float:
-    """What stands for 1 of φ ⊗ (e_y − 1/C) in the entries of a class sum."""
-    return float(ONE * classes * code_one(classes))
+@dataclass(frozen=True, eq=False)
+class _Told:
+    """What a group's rounds tell: ``sums`` ``[landmarks, classes]`` in contributions, with ``noise`` on every entry."""
+
+    sums: FloatArray
+    noise: float
+    count: float
+
+    @classmethod
+    def of(cls, group: NoisySums, spectrum: PoolSpectrum, classes: int) -> "_Told":
+        return cls(group.class_sums(spectrum, classes)[:-1], group.noise(classes), group.count(classes))
 
 
-def _along(sums: IntArray, spectrum: PoolSpectrum, classes: int) -> FloatArray:
-    """A class sum along the axes, ``[axes, classes]``, less what lies along the pool's mean.
+def _along(sums: FloatArray, spectrum: PoolSpectrum) -> FloatArray:
+    """Sums along the axes, ``[axes, classes]``, less what lies along the pool's mean.
 
     There the sums say how frequent classes are, which differs among honest institutions.
     """
-    own = sums[:-1].reshape(classes, -1)[:, :-1].T / _one_contribution(classes)
-    own = spectrum.axes.T @ (own - own.mean(axis=1, keepdims=True))
-    mean = spectrum.axes.T @ spectrum.mean
+    own, mean = spectrum.axes.T @ sums, spectrum.axes.T @ spectrum.mean
     return np.asarray(own - np.outer(mean, mean @ own) / max(float(mean @ mean), 1e-300))
 
 
-def _better(judge: Part, count: float, change: FloatArray, spectrum: PoolSpectrum) -> float:
+def _better(judge: _Told, change: FloatArray, spectrum: PoolSpectrum) -> float:
     """By how many standard deviations a ``change`` of the classifier fits the judge's records better."""
-    classes = change.shape[1]
-    noise = (judge.noise / _one_contribution(classes)) ** 2 * float((change**2).sum())
-    drawn = count * float((spectrum.eigenvalues[:, None] * change**2).sum())
-    return float((change * _along(judge.values, spectrum, classes)).sum()) / math.sqrt(max(noise + drawn, 1e-300))
+    noise = judge.noise**2 * float((change**2).sum())
+    drawn = judge.count * float((spectrum.eigenvalues[:, None] * change**2).sum())
+    return float((change * _along(judge.sums, spectrum)).sum()) / math.sqrt(max(noise + drawn, 1e-300))
 
 
-def _chance(
-    own: Part, others: Sequence[Part], count: Callable[[Part], float], spectrum: PoolSpectrum, classes: int
-) -> float:
+def _chance(own: _Told, others: Sequence[_Told], spectrum: PoolSpectrum, classes: int) -> float:
     """With what probability an honest group differs from all others as much as ``own`` does."""
     sides = []
     for side in ([own], others):
-        total = np.sum([part.values for part in side], axis=0)
-        along, noise = _along(total, spectrum, classes), math.hypot(*(part.noise for part in side))
-        variance = (noise / _one_contribution(classes)) ** 2
-        sides.append((float((along**2).sum()) / variance, along, variance, sum(map(count, side))))
+        along = _along(np.sum([one.sums for one in side], axis=0), spectrum)
+        variance = sum(one.noise**2 for one in side)
+        sides.append((float((along**2).sum()) / variance, along, variance, sum(one.count for one in side)))
     (_, less, less_noise, less_count), (_, more, more_noise, more_count) = sorted(sides, key=lambda side: side[0])
     drawn = spectrum.eigenvalues * (1.0 - 1.0 / classes) / classes
     weights = spectrum.eigenvalues * less_count / (spectrum.eigenvalues * less_count + 9.0 * less_noise)

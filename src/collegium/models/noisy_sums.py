@@ -36,7 +36,7 @@ Balog, Tolstikhin and Schölkopf, "Differentially private database release via k
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -172,6 +172,16 @@ class NoisySums:
     drawn: bool = False
     _found: list["OfPool"] = field(default_factory=list, init=False, repr=False)
 
+    @classmethod
+    def together(cls, parts: Sequence["NoisySums"]) -> "NoisySums":
+        """The rounds of all ``parts``, which were asked for under the same weights, added up."""
+        rounds = []
+        for same in zip(*(part.rounds for part in parts), strict=True):
+            values = np.sum([one.values for one in same], axis=0, dtype=np.int64)
+            rounds.append(Round(values, math.hypot(*(one.noise for one in same)), same[0].weights))
+        counted = [part.contributions for part in parts if part.contributions is not None]
+        return cls(parts[0].kernel, tuple(rounds), sum(counted) if counted else None, parts[0].drawn)
+
     def with_round(self, further: Round, contributions: float | None = None) -> "NoisySums":
         """These rounds and one more, which stands for so many ``contributions`` where that is public."""
         if contributions is not None and self.contributions is not None:
@@ -272,6 +282,22 @@ class NoisySums:
                 mean += share * of_weights(one.weights.values)
         return mean
 
+    def class_sums(self, spectrum: PoolSpectrum, classes: int) -> Floats:
+        """The mean over rounds of the sum of φ ⊗ (e_y − 1/C), in contributions, ``[dimensions, classes]``.
+
+        To later rounds is added what the pool says that their weights took off.
+        """
+        count = self._count(classes, self._link)
+
+        def taken_off(weights: Floats) -> Floats:
+            return count * spectrum.sum_of(_softmax(spectrum.scores(weights)) - 1.0 / classes)
+
+        return self._mean(spectrum, classes, taken_off)
+
+    def noise(self, classes: int) -> float:
+        """Standard deviation of the noise on an entry of the mean of the rounds, in contributions."""
+        return self._noise() / (ONE * code_one(classes) * classes)
+
     def _of_records(self, spectrum: PoolSpectrum, classes: int) -> PoolSpectrum:
         """The spectrum of a drawn pool, corrected by what later rounds show of the records."""
         first, *later = self.rounds
@@ -286,7 +312,7 @@ class NoisySums:
         return of_records(spectrum, weights, np.concatenate(fell, axis=1) / counted, variance)
 
     def _filtered(self, spectrum: PoolSpectrum, classes: int, link: _Link) -> _Filtered:
-        count, noise = self._count(classes, link), self._noise() / (ONE * code_one(classes) * classes)
+        count, noise = self._count(classes, link), self.noise(classes)
         estimate = self._mean(
             spectrum, classes, lambda weights: link.curvature * count * spectrum.moment_times(weights)
         )
@@ -313,12 +339,7 @@ class NoisySums:
         """Of the sums of φ ⊗ (e_y − 1/C): of later rounds less what the pool says that their weights took off."""
         classes, spectrum, differing, frequent = len(known.constant), known.spectrum, known.differing, known.constant
         if self.residual:
-            count = known.count
-            sums = self._mean(
-                spectrum,
-                classes,
-                lambda weights: count * spectrum.sum_of(_softmax(spectrum.scores(weights)) - 1.0 / classes),
-            )
+            count, sums = known.count, self.class_sums(spectrum, classes)
             frequent, _ = _less_noise(sums[-1] / (SHORT * count), known.noise / (SHORT * count))
             differing = spectrum.axes.T @ (sums[:-1] - count * np.outer(spectrum.mean, frequent))
         prior = np.maximum(frequent + 1.0 / classes, 0.1 / classes)

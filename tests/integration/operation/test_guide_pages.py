@@ -20,6 +20,7 @@ import collegium as cg
 import collegium_conformance
 from collegium import cli
 from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.data import DataSource, load
 from collegium.data.encoding import MISSING
 from collegium.data.task import Task, TeacherSettings
@@ -124,7 +125,7 @@ def test_images_are_read_from_arrays_and_folders(tmp_path: Path) -> None:
 
 
 def test_the_settings_on_the_page_are_valid() -> None:
-    data, database, differing, teachers, package = map(tomllib.loads, blocks_of(OWN, "toml"))
+    data, database, differing, teachers, package, counts = map(tomllib.loads, blocks_of(OWN, "toml"))
     assert set(DataSource.model_fields) >= set(differing["data"])
     assert DataSource.model_validate(differing["data"]).classes == {"JA": "yes", "Nein": "no"}
     assert DataSource.model_validate(data["data"]).group == "patient"
@@ -132,6 +133,9 @@ def test_the_settings_on_the_page_are_valid() -> None:
     assert TeacherSettings.model_validate(teachers["teachers"]).per_party == 12
     example = tomllib.loads((ROOT / "examples/plugins/unsure-mechanism/pyproject.toml").read_text(encoding="utf-8"))
     assert package["project"]["entry-points"] == example["project"]["entry-points"]
+    survival = (ROOT / "examples/plugins/survival/survival/run.py").read_text(encoding="utf-8")
+    fields = {*re.findall(r"^    (\w+): .*", survival, re.MULTILINE), *CountsConfig.model_fields}
+    assert set(counts["counts"]["survival"]) <= fields
 
 
 def test_the_checks_on_the_page_are_those_that_there_are() -> None:

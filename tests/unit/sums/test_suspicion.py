@@ -10,7 +10,6 @@ from collegium.coordinator.groups import Suspicion, Verdict, judged, suspicion
 from collegium.coordinator.journal import Part
 from collegium.data import Examples
 from collegium.errors import Contradiction
-from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap
 from collegium.models.noisy_sums import NoisySums, Round
 from collegium.models.pool_spectrum import PoolSpectrum
@@ -54,12 +53,8 @@ def released(vectors: Sequence[np.ndarray], groups: int, seed: int) -> list[Part
 
 
 def named(parts: Sequence[Part], spectrum: PoolSpectrum) -> Suspicion:
-    def fit(chosen: Sequence[Part]) -> KernelStudent:
-        total = np.sum([part.values for part in chosen], axis=0)
-        one = Round(total, float(np.hypot.reduce([part.noise for part in chosen])))
-        return NoisySums(SPEC, (one,)).classifier(POOL, TASK, spectrum=spectrum)
-
-    return suspicion(parts, fit, spectrum, CLASSES)
+    groups = [NoisySums(SPEC, (Round(part.values, part.noise),)) for part in parts]
+    return suspicion(groups, lambda sums: sums.classifier(POOL, TASK, spectrum=spectrum), spectrum, CLASSES)
 
 
 @pytest.mark.parametrize("seed", range(20))

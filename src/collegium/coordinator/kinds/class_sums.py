@@ -11,12 +11,15 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
+
 from collegium.coordinator.asking import RunQuestion
-from collegium.coordinator.contradictions import Counted, check_sums, counted_by_sums
-from collegium.coordinator.groups import Suspicion, Verdict, judged, suspicion
+from collegium.coordinator.contradictions import Counted, check_sums, check_totals, counted_by_sums
+from collegium.coordinator.groups import NOBODY, Suspicion, Verdict, judged, suspicion
 from collegium.coordinator.journal import Part, Released
 from collegium.coordinator.kind import RunKind
 from collegium.coordinator.release import Releases, WholeVector
@@ -120,8 +123,9 @@ class SumsOfRun:
         self._setup, self._releases, self._asking, self._trainer = setup, releases, first, trainer
         self._rounds, self._held = int(setup.mechanism.parameters()["rounds"]), list[NoisySums]()
         self._device = setup.compute.device
-        self._spectrum: PoolSpectrum | None = None
-        self._first, self._spec, self.first_name = self._rule, first.spec, first.name
+        self._spectra = dict[bytes | None, PoolSpectrum]()
+        self._heard, self._verdict = list[_Heard](), Verdict(())
+        self._first, self.first_name = self._rule, first.name
 
     @property
     def held(self) -> list[NoisySums]:
@@ -166,42 +170,67 @@ class SumsOfRun:
 
         There are none before there is a sum, and where parties are protected as a whole.
         """
-        released = self._first.released
-        if released is None or self._asking.per_party:
+        if not self.held or self._asking.per_party:
             return []
-        kept = Released(self.verdict.kept(released.groups))
+        kept = Released(self._verdict.kept(self._heard[0].groups))
         together = Part(kept.values, kept.noise, kept.parties)
         parts = kept.groups if len(kept.groups) == 1 else (together, *kept.groups)
         return [counted_by_sums(part, self._classes) for part in parts]
 
-    @cached_property
+    @property
     def verdict(self) -> Verdict:
-        """Which group is left out, by the first sum of each group; it must have been released.
+        """Which group is left out, by the rounds that were released; nobody is before there is one.
 
         Raises
         ------
         Contradiction
             Where no records give the sums, and it is not one group of several.
         """
-        released, facts = self._first.released, self._asking.facts
-        assert released is not None  # or nobody asks
-        groups, pool, task, device = released.groups, facts.pool, facts.config.task, self._setup.compute.device
+        _ = self.held
+        return self._verdict
 
-        def suspected() -> Suspicion:
-            if len(groups) < FEWEST_GROUPS or facts.config.drawn:  # how honest records lie is not known then
-                return Suspicion((), (), None)
-            spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(self._spec, pool, task.inputs, device), pool)
+    def _judged(self, heard: "Sequence[_Heard]") -> Verdict:
+        """By sums that no records give in any round; and by what the first tells of the groups, and all together do.
 
-            def fit(chosen: Sequence[Part]) -> KernelStudent:
-                total = Released(tuple(chosen))
-                counted = total.answered * PARTY_CONTRIBUTIONS if self._asking.per_party else None
-                sums = NoisySums(self._spec, (Round(total.values, total.noise, None),), counted)
-                return sums.classifier(pool, task, device, spectrum)
+        With each look an honest group may be named by chance, so there are these two.
+        """
+        first, last = heard[0], heard[-1]
+        if len(heard) == 1:
+            return judged(first.groups, self._check, lambda: self._suspected(heard))
+        verdict = self._verdict
+        if verdict.left_out is None and last.members == first.members:
+            verdict = judged(last.groups, lambda part: self._check_again(part, first), lambda: NOBODY)
+        else:  # a group lacked a party, and all were summed together; or one is left out
+            for part in last.without(verdict.spoilt).groups:
+                self._check_again(part, first)
+        # An institution that stays away from a round takes nobody's place in the others.
+        same = [one for one in _under_last_map(heard) if one.members == first.members]
+        if len(heard) < self._rounds or verdict.left_out is not None or not same:
+            return verdict
+        return judged(same[-1].groups, lambda part: None, lambda: self._suspected(same))
 
-            contributions = PARTY_CONTRIBUTIONS if self._asking.per_party else None
-            return suspicion(groups, fit, spectrum, self._classes, contributions)
+    def _check_again(self, part: Part, first: "_Heard") -> None:
+        """Raise Contradiction where no records give the sum of a later round, or others than gave the first."""
+        self._check(part)
+        for before in first.groups:
+            if before.parties == part.parties and not self._asking.per_party:
+                check_totals(counted_by_sums(before, self._classes), counted_by_sums(part, self._classes))
 
-        return judged(groups, self._check, suspected)
+    def _suspected(self, heard: "Sequence[_Heard]") -> Suspicion:
+        """Whom these rounds name, which are of the same groups and under one map."""
+        asking, groups = heard[-1].asking, heard[-1].groups
+        if len(groups) < FEWEST_GROUPS or asking.facts.config.drawn:  # how honest records lie is not known then
+            return NOBODY
+        spectrum, pool, task = self._spectrum(asking), asking.facts.pool, asking.facts.config.task
+        of_groups = [
+            self._sums([_Heard(one.asking, (part,)) for one in heard for part in one.groups if part.parties == members])
+            for members in heard[-1].members
+        ]
+
+        def fit(sums: NoisySums) -> KernelStudent:
+            return sums.classifier(pool, task, self._device, spectrum)
+
+        return suspicion(of_groups, fit, spectrum, self._classes)
 
     @property
     def _classes(self) -> int:
@@ -249,13 +278,18 @@ class SumsOfRun:
                 return b""
             if networks := self._trainer.networks_of(found):
                 return _NETWORKS + networks
-            self._spectrum = found.spectrum
+            self._spectra[None] = found.spectrum
         if self._asking.per_party:
             return b""
-        if self._spectrum is None:
-            kernel = KernelMap.of_pool(self._asking.spec, facts.pool, facts.config.task.inputs, self._device)
-            self._spectrum = PoolSpectrum.of_pool(kernel, facts.pool)
-        return self._held[-1].next_weights(self._spectrum, self._classes).to_bytes()
+        return self._held[-1].next_weights(self._spectrum(self._asking), self._classes).to_bytes()
+
+    def _spectrum(self, asking: ClassSums) -> PoolSpectrum:
+        """Of the pool under the map of that round; computed once."""
+        if asking.network not in self._spectra:
+            facts = asking.facts
+            kernel = KernelMap.of_pool(asking.spec, facts.pool, facts.config.task.inputs, self._device)
+            self._spectra[asking.network] = PoolSpectrum.of_pool(kernel, facts.pool)
+        return self._spectra[asking.network]
 
     def _following(self, learned: bytes) -> ClassSums:
         if learned.startswith(_NETWORKS):
@@ -266,12 +300,46 @@ class SumsOfRun:
         """What is known with the next round, where that was released."""
         if (released := self._rule.released) is None:
             return None
-        kept, asking = self.verdict.kept(released.groups), self._asking
-        for group in kept if asking.number > 1 else ():
-            self._check(group)
-        total = Released(kept)
-        contributions = total.answered * PARTY_CONTRIBUTIONS if asking.per_party else None
-        one = Round(total.values, total.noise, asking.weights)
-        if self._held and asking.network is None:
-            return self._held[-1].with_round(one, contributions)
-        return NoisySums(asking.spec, (one,), contributions, asking.facts.config.drawn)
+        heard = [*self._heard[: self._asking.number - 1], _Heard(self._asking, released.groups)]
+        verdict = self._judged(heard)
+        staying = [one.without(verdict.spoilt) for one in _under_last_map(heard)]
+        if not any(one.groups for one in staying):
+            verdict.kept(released.groups)  # raises Contradiction
+        self._heard, self._verdict = heard, verdict
+        return self._sums([one for one in staying if one.groups])
+
+    @staticmethod
+    def _sums(heard: "Sequence[_Heard]") -> NoisySums:
+        """These rounds, which are under one map, of all their groups together."""
+        asking, rounds = heard[0].asking, list[Round]()
+        for one in heard:
+            total = Released(one.groups)
+            rounds.append(Round(total.values, total.noise, one.asking.weights))
+        answered = float(np.mean([Released(one.groups).answered for one in heard]))
+        return NoisySums(
+            asking.spec,
+            tuple(rounds),
+            answered * PARTY_CONTRIBUTIONS if asking.per_party else None,
+            asking.facts.config.drawn,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Heard:
+    """A round as it was released: who asked, and the sum of each group."""
+
+    asking: ClassSums
+    groups: tuple[Part, ...]
+
+    @property
+    def members(self) -> list[tuple[str, ...]]:
+        return [part.parties for part in self.groups]
+
+    def without(self, spoilt: frozenset[str]) -> "_Heard":
+        """The sums to which none of these parties added."""
+        return _Heard(self.asking, tuple(part for part in self.groups if spoilt.isdisjoint(part.parties)))
+
+
+def _under_last_map(heard: "Sequence[_Heard]") -> list[_Heard]:
+    """The last rounds, which are under one kernel map."""
+    return [one for one in heard if one.asking.network == heard[-1].asking.network]
