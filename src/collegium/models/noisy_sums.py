@@ -177,7 +177,7 @@ class NoisySums:
         """The rounds of all ``parts``, which were asked for under the same weights, added up."""
         rounds = []
         for same in zip(*(part.rounds for part in parts), strict=True):
-            values = np.sum([one.values for one in same], axis=0, dtype=np.int64)
+            values = np.asarray(np.sum([one.values for one in same], axis=0, dtype=np.int64))
             rounds.append(Round(values, math.hypot(*(one.noise for one in same)), same[0].weights))
         counted = [part.contributions for part in parts if part.contributions is not None]
         return cls(parts[0].kernel, tuple(rounds), sum(counted) if counted else None, parts[0].drawn)
