@@ -301,7 +301,8 @@ class Methods:
         network = networks_beside(self._problem(), found, Kernel().steps) if found.clear else None
         if network is None:
             weights = sums.next_weights(found.spectrum, self.classes) if found.clear else None
-            sums = sums.with_round(self._released(own.records.sums(own.kernel, weights), sigma, seed, weights))
+            further = self._released(own.records.sums(own.kernel, weights), sigma, seed, weights)
+            sums = replace(sums, rounds=(*sums.rounds, further))
         else:
             settings, inputs = SumsConfig(landmarks=len(own.spec.landmarks)), split.task.inputs
             spec = kernel_spec(settings, split.pool, inputs, self.classes, sigma, 0, network.to_bytes())
@@ -324,7 +325,7 @@ class Methods:
         sums, weights = NoisySums(own.spec, (), drawn=split.drawn), None
         for number in range(rounds):
             exact = own.records.sums(own.kernel, weights) if number else own.sums
-            sums = sums.with_round(self._released(exact, sigma, [self.seed, number], weights))
+            sums = replace(sums, rounds=(*sums.rounds, self._released(exact, sigma, [self.seed, number], weights)))
             weights = sums.next_weights(own.spectrum, self.classes)
         return own.test_vectors @ sums.classifier(split.pool, split.task, spectrum=own.spectrum).coefficients
 

@@ -28,7 +28,7 @@ from collegium.errors import ConfigurationError, Contradiction
 from collegium.limits import MAX_RECORDS_PER_PARTY
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap
-from collegium.models.noisy_sums import NoisySums, Round
+from collegium.models.noisy_sums import NoisySums, Round, added_up
 from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.protocol.secure_sum.errors import InsufficientPlan
@@ -160,7 +160,7 @@ class Scene:
 
     def accuracy(self, parts: Sequence[Part]) -> float:
         """On the test records, in percent."""
-        named = (self.test @ self.fit(NoisySums.together([*map(self.of_group, parts)])).coefficients).argmax(axis=1)
+        named = (self.test @ self.fit(added_up([*map(self.of_group, parts)])).coefficients).argmax(axis=1)
         return 100.0 * float((named == self.split.test.labels()).mean())
 
     def contradicts(self, part: Part) -> bool:

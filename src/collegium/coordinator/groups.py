@@ -27,7 +27,7 @@ import numpy as np
 from collegium.coordinator.journal import Part
 from collegium.errors import Contradiction
 from collegium.models.kernel_student import KernelStudent
-from collegium.models.noisy_sums import NoisySums
+from collegium.models.noisy_sums import NoisySums, added_up
 from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.protocol.secure_sum.groups import FEWEST_GROUPS
 from collegium_accounting.renyi import FloatArray
@@ -76,7 +76,7 @@ def suspicion(groups: Sequence[NoisySums], fit: Fit, spectrum: PoolSpectrum, cla
     fitted: dict[tuple[int, ...], FloatArray] = {}
     for size in (len(groups) - 2, len(groups) - 1):
         for chosen in combinations(numbers, size):
-            fitted[chosen] = _direction(fit(NoisySums.together([groups[number] for number in chosen])), spectrum)
+            fitted[chosen] = _direction(fit(added_up([groups[number] for number in chosen])), spectrum)
     told_by = [_Told.of(group, spectrum, classes) for group in groups]
     better = []
     for accused in numbers:

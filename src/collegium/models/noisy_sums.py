@@ -172,23 +172,6 @@ class NoisySums:
     drawn: bool = False
     _found: list["OfPool"] = field(default_factory=list, init=False, repr=False)
 
-    @classmethod
-    def together(cls, parts: Sequence["NoisySums"]) -> "NoisySums":
-        """The rounds of all ``parts``, which were asked for under the same weights, added up."""
-        rounds = []
-        for same in zip(*(part.rounds for part in parts), strict=True):
-            values = np.asarray(np.sum([one.values for one in same], axis=0, dtype=np.int64))
-            rounds.append(Round(values, math.hypot(*(one.noise for one in same)), same[0].weights))
-        counted = [part.contributions for part in parts if part.contributions is not None]
-        return cls(parts[0].kernel, tuple(rounds), sum(counted) if counted else None, parts[0].drawn)
-
-    def with_round(self, further: Round, contributions: float | None = None) -> "NoisySums":
-        """These rounds and one more, which stands for so many ``contributions`` where that is public."""
-        if contributions is not None and self.contributions is not None:
-            share = 1.0 / (1 + len(self.rounds))
-            contributions = share * contributions + (1.0 - share) * self.contributions
-        return NoisySums(self.kernel, (*self.rounds, further), contributions, self.drawn)
-
     def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> "OfPool":
         """What these rounds say of the pool's inputs; computed once."""
         if not self._found:
@@ -263,20 +246,15 @@ class NoisySums:
     def _link(self) -> _Link:
         return _LOGISTIC if self.residual else _LINEAR
 
-    def _shares_of_mean(self) -> Floats:
-        """The weight of each round in the mean; they add up to 1."""
-        weights = np.arange(1.0, 1.0 + len(self.rounds)) if self.residual else np.ones(len(self.rounds))
-        return np.asarray(weights / weights.sum())
-
     def _noise(self) -> float:
         """Standard deviation of the noise on an entry of the mean of the rounds, in the units of the sums."""
         noise = np.array([one.noise for one in self.rounds])
-        return math.sqrt(float(np.square(self._shares_of_mean() * noise).sum()))
+        return math.sqrt(float(np.square(_shares_of_mean(self.rounds) * noise).sum()))
 
     def _mean(self, spectrum: PoolSpectrum, classes: int, of_weights: Callable[[Floats], Floats]) -> Floats:
         """The mean over rounds of the sum, in contributions, and of what ``of_weights`` adds to it."""
         mean = np.zeros((len(spectrum.mean) + 1, classes))
-        for share, one in zip(self._shares_of_mean(), self.rounds, strict=True):
+        for share, one in zip(_shares_of_mean(self.rounds), self.rounds, strict=True):
             mean += share * _in_contributions(one, classes)
             if one.weights is not None:
                 mean += share * of_weights(one.weights.values)
@@ -344,6 +322,23 @@ class NoisySums:
             differing = spectrum.axes.T @ (sums[:-1] - count * np.outer(spectrum.mean, frequent))
         prior = np.maximum(frequent + 1.0 / classes, 0.1 / classes)
         return _Classes(differing, np.asarray(prior / prior.sum()))
+
+
+def added_up(parts: Sequence[NoisySums]) -> NoisySums:
+    """The rounds of all ``parts``, which were asked for under the same map and weights, added up."""
+    rounds = []
+    for same in zip(*(part.rounds for part in parts), strict=True):
+        values = np.asarray(np.sum([one.values for one in same], axis=0, dtype=np.int64))
+        rounds.append(Round(values, math.hypot(*(one.noise for one in same)), same[0].weights))
+    counted = [part.contributions for part in parts if part.contributions is not None]
+    return NoisySums(parts[0].kernel, tuple(rounds), sum(counted) if counted else None, parts[0].drawn)
+
+
+def _shares_of_mean(rounds: Sequence[Round]) -> Floats:
+    """The weight of each round in the mean; they add up to 1."""
+    residual = any(one.weights is not None for one in rounds)
+    weights = np.arange(1.0, 1.0 + len(rounds)) if residual else np.ones(len(rounds))
+    return np.asarray(weights / weights.sum())
 
 
 def _fitted_to_pool(known: _Filtered, said: _Classes, link: _Link, passes: int, *, matched: bool) -> Floats:

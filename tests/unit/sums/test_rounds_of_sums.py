@@ -1,5 +1,7 @@
 """Rounds of class sums: what several say together, and that each loses nothing of those before."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.sums_scene import TASK
@@ -35,7 +37,7 @@ def asked(pool: np.ndarray, own: Examples, rounds: int, sigma: float, seed: int 
     for _ in range(rounds):
         values = records.sums(kernel, weights)
         one = Round(values + np.rint(generator.normal(0.0, noise, len(values))).astype(np.int64), noise, weights)
-        sums = NoisySums(SPEC, (one,)) if sums is None else sums.with_round(one)
+        sums = NoisySums(SPEC, (one,) if sums is None else (*sums.rounds, one))
         weights = sums.next_weights(spectrum, 3)
     assert sums is not None
     return sums
@@ -90,7 +92,7 @@ def test_the_fixed_point_satisfies_the_records_own_regression() -> None:
     sums = asked(pool, own, 8, 1e-6)
     for _ in range(40):
         weights = sums.next_weights(spectrum, 3)
-        sums = sums.with_round(Round(records.sums(kernel, weights), 1.0, weights))
+        sums = replace(sums, rounds=(*sums.rounds, Round(records.sums(kernel, weights), 1.0, weights)))
 
     def residual(weights: Weights | None) -> float:
         summed = kernel.totals(own.x, own.labels(), np.ones(len(own), np.int64), Codes(3, weights))
@@ -102,8 +104,8 @@ def test_the_fixed_point_satisfies_the_records_own_regression() -> None:
 
 def test_the_mean_of_two_sums_under_the_same_map_has_less_noise() -> None:
     values = [np.array([*range(SPEC.dimensions * 3), 9]) * scale for scale in (2, 4)]
-    twice = NoisySums(SPEC, (Round(values[0], 3.0),), 6.0).with_round(Round(values[1], 4.0), 8.0)
-    assert twice._noise() == pytest.approx(2.5) and twice.contributions == 7.0
+    twice = NoisySums(SPEC, (Round(values[0], 3.0), Round(values[1], 4.0)), 7.0)
+    assert twice._noise() == pytest.approx(2.5)
     pool = drawn(400, 3, 0.25).x
     alone = NoisySums(SPEC, (Round((values[0] + values[1]) // 2, 2.5),), 7.0)
     found = [one.classifier(pool, TASK).coefficients for one in (twice, alone)]

@@ -172,7 +172,7 @@ def asked(own: Examples, sigma: float, *, corrected: bool = True) -> Any:
     for _ in range(8):
         values = records.sums(kernel, weights)
         drawn = np.rint(generator.normal(0.0, noise, len(values))).astype(np.int64)
-        sums = sums.with_round(Round(values + drawn, noise, weights))
+        sums = replace(sums, rounds=(*sums.rounds, Round(values + drawn, noise, weights)))
         weights = (sums if corrected else replace(sums, drawn=False)).next_weights(of_pool, 2)
     assert weights is not None
     if corrected:

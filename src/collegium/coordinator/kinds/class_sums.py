@@ -105,6 +105,133 @@ class ClassSums(RunKind):
         return SumsOfRun(setup, releases, self, trainer)
 
 
+@dataclass(frozen=True, eq=False)
+class _Heard:
+    """A round as it was released: who asked, and the sum of each group."""
+
+    asking: ClassSums
+    groups: tuple[Part, ...]
+
+    @property
+    def members(self) -> list[tuple[str, ...]]:
+        return [part.parties for part in self.groups]
+
+    def without(self, spoilt: frozenset[str]) -> "_Heard":
+        """The sums to which none of these parties added."""
+        return _Heard(self.asking, tuple(part for part in self.groups if spoilt.isdisjoint(part.parties)))
+
+
+def _under_last_map(heard: Sequence[_Heard]) -> list[_Heard]:
+    """The last rounds, which are under one kernel map."""
+    return [one for one in heard if one.asking.network == heard[-1].asking.network]
+
+
+class _JudgedRounds:
+    """The rounds that were released, and which group of parties is left out of them.
+
+    Parameters
+    ----------
+    rounds : how many there will be.
+    """
+
+    def __init__(self, rounds: int, classes: int, device: str) -> None:
+        self._rounds, self._classes, self._device = rounds, classes, device
+        self.heard, self.verdict = list[_Heard](), Verdict(())
+        self._known: NoisySums | None = None
+        self.spectra = dict[bytes | None, PoolSpectrum]()
+        """Of the pool, by the networks under whose features it is."""
+
+    def heard_of(self, asking: ClassSums, groups: tuple[Part, ...]) -> NoisySums:
+        """What is known with this round.
+
+        Raises
+        ------
+        Contradiction
+            Where no records give the sums, and it is not one group of several.
+        """
+        if self._known is not None and len(self.heard) == asking.number:
+            return self._known
+        heard = [*self.heard, _Heard(asking, groups)]
+        verdict = self._judge(heard)
+        staying = [one.without(verdict.spoilt) for one in _under_last_map(heard)]
+        if not any(one.groups for one in staying):
+            verdict.kept(groups)  # raises Contradiction
+        self.heard, self.verdict = heard, verdict
+        self._known = self._sums([one for one in staying if one.groups])
+        return self._known
+
+    def _judge(self, heard: Sequence[_Heard]) -> Verdict:
+        """By sums that no records give in any round; and by what the first tells of the groups, and all together do.
+
+        With each look an honest group may be named by chance, so there are these two.
+        """
+        first, last = heard[0], heard[-1]
+        if len(heard) == 1:
+            return judged(first.groups, lambda part: self._check(part, first.asking), lambda: self._suspected(heard))
+        verdict = self.verdict
+        if verdict.left_out is None and last.members == first.members:
+            verdict = judged(last.groups, lambda part: self._check_again(part, first, last.asking), lambda: NOBODY)
+        else:  # a group lacked a party, and all were summed together; or one is left out
+            for part in last.without(verdict.spoilt).groups:
+                self._check_again(part, first, last.asking)
+        # An institution that stays away from a round takes nobody's place in the others.
+        same = [one for one in _under_last_map(heard) if one.members == first.members]
+        if len(heard) < self._rounds or verdict.left_out is not None or not same:
+            return verdict
+        return judged(same[-1].groups, lambda part: None, lambda: self._suspected(same))
+
+    def _check_again(self, part: Part, first: _Heard, asking: ClassSums) -> None:
+        """Raise Contradiction where no records give the sum of a later round, or others than gave the first."""
+        self._check(part, asking)
+        for before in first.groups:
+            if before.parties == part.parties and not asking.per_party:
+                check_totals(counted_by_sums(before, self._classes), counted_by_sums(part, self._classes))
+
+    def _suspected(self, heard: Sequence[_Heard]) -> Suspicion:
+        """Whom these rounds name, which are of the same groups and under one map."""
+        asking, groups = heard[-1].asking, heard[-1].groups
+        if len(groups) < FEWEST_GROUPS or asking.facts.config.drawn:  # how honest records lie is not known then
+            return NOBODY
+        spectrum, pool, task = self.spectrum(asking), asking.facts.pool, asking.facts.config.task
+        of_groups = [
+            self._sums([_Heard(one.asking, (part,)) for one in heard for part in one.groups if part.parties == members])
+            for members in heard[-1].members
+        ]
+
+        def fit(sums: NoisySums) -> KernelStudent:
+            return sums.classifier(pool, task, self._device, spectrum)
+
+        return suspicion(of_groups, fit, spectrum, self._classes)
+
+    def _check(self, group: Part, asking: ClassSums) -> None:
+        """Raise Contradiction where no records give the sum of a group."""
+        first, most = asking.weights is None, asking.most_records
+        check_sums(group, self._classes, most_records=most, per_party=asking.per_party, by_class=first)
+
+    def spectrum(self, asking: ClassSums) -> PoolSpectrum:
+        """Of the pool under the map of that round; computed once."""
+        if asking.network not in self.spectra:
+            facts = asking.facts
+            kernel = KernelMap.of_pool(asking.spec, facts.pool, facts.config.task.inputs, self._device)
+            self.spectra[asking.network] = PoolSpectrum.of_pool(kernel, facts.pool)
+        return self.spectra[asking.network]
+
+    @staticmethod
+    def _sums(heard: Sequence[_Heard]) -> NoisySums:
+        """These rounds, which are under one map, of all their groups together."""
+        asking, rounds = heard[0].asking, list[Round]()
+        for one in heard:
+            total = Released(one.groups)
+            rounds.append(Round(total.values, total.noise, one.asking.weights))
+        answered = float(np.mean([Released(one.groups).answered for one in heard]))
+        return NoisySums(
+            asking.spec,
+            tuple(rounds),
+            answered * PARTY_CONTRIBUTIONS if asking.per_party else None,
+            asking.facts.config.drawn,
+        )
+
+
 class SumsOfRun:
     """The class sums of one run; ``first_name`` is how the first of them is charged.
 
@@ -123,8 +250,7 @@ class SumsOfRun:
         self._setup, self._releases, self._asking, self._trainer = setup, releases, first, trainer
         self._rounds, self._held = int(setup.mechanism.parameters()["rounds"]), list[NoisySums]()
         self._device = setup.compute.device
-        self._spectra = dict[bytes | None, PoolSpectrum]()
-        self._heard, self._verdict = list[_Heard](), Verdict(())
+        self._judged = _JudgedRounds(self._rounds, self._classes, self._device)
         self._first, self.first_name = self._rule, first.name
 
     @property
@@ -172,7 +298,7 @@ class SumsOfRun:
         """
         if not self.held or self._asking.per_party:
             return []
-        kept = Released(self._verdict.kept(self._heard[0].groups))
+        kept = Released(self._judged.verdict.kept(self._judged.heard[0].groups))
         together = Part(kept.values, kept.noise, kept.parties)
         parts = kept.groups if len(kept.groups) == 1 else (together, *kept.groups)
         return [counted_by_sums(part, self._classes) for part in parts]
@@ -187,50 +313,7 @@ class SumsOfRun:
             Where no records give the sums, and it is not one group of several.
         """
         _ = self.held
-        return self._verdict
-
-    def _judged(self, heard: "Sequence[_Heard]") -> Verdict:
-        """By sums that no records give in any round; and by what the first tells of the groups, and all together do.
-
-        With each look an honest group may be named by chance, so there are these two.
-        """
-        first, last = heard[0], heard[-1]
-        if len(heard) == 1:
-            return judged(first.groups, self._check, lambda: self._suspected(heard))
-        verdict = self._verdict
-        if verdict.left_out is None and last.members == first.members:
-            verdict = judged(last.groups, lambda part: self._check_again(part, first), lambda: NOBODY)
-        else:  # a group lacked a party, and all were summed together; or one is left out
-            for part in last.without(verdict.spoilt).groups:
-                self._check_again(part, first)
-        # An institution that stays away from a round takes nobody's place in the others.
-        same = [one for one in _under_last_map(heard) if one.members == first.members]
-        if len(heard) < self._rounds or verdict.left_out is not None or not same:
-            return verdict
-        return judged(same[-1].groups, lambda part: None, lambda: self._suspected(same))
-
-    def _check_again(self, part: Part, first: "_Heard") -> None:
-        """Raise Contradiction where no records give the sum of a later round, or others than gave the first."""
-        self._check(part)
-        for before in first.groups:
-            if before.parties == part.parties and not self._asking.per_party:
-                check_totals(counted_by_sums(before, self._classes), counted_by_sums(part, self._classes))
-
-    def _suspected(self, heard: "Sequence[_Heard]") -> Suspicion:
-        """Whom these rounds name, which are of the same groups and under one map."""
-        asking, groups = heard[-1].asking, heard[-1].groups
-        if len(groups) < FEWEST_GROUPS or asking.facts.config.drawn:  # how honest records lie is not known then
-            return NOBODY
-        spectrum, pool, task = self._spectrum(asking), asking.facts.pool, asking.facts.config.task
-        of_groups = [
-            self._sums([_Heard(one.asking, (part,)) for one in heard for part in one.groups if part.parties == members])
-            for members in heard[-1].members
-        ]
-
-        def fit(sums: NoisySums) -> KernelStudent:
-            return sums.classifier(pool, task, self._device, spectrum)
-
-        return suspicion(of_groups, fit, spectrum, self._classes)
+        return self._judged.verdict
 
     @property
     def _classes(self) -> int:
@@ -240,12 +323,6 @@ class SumsOfRun:
     def _rule(self) -> WholeVector:
         journal, noise = self._releases.asking.journal, self._releases.noise
         return WholeVector(journal, noise, self._asking.name, f"class sums {self._asking.number}")
-
-    def _check(self, group: Part) -> None:
-        """Raise Contradiction where no records give the sum of a group."""
-        asking = self._asking
-        first, most = asking.weights is None, asking.most_records
-        check_sums(group, self._classes, most_records=most, per_party=asking.per_party, by_class=first)
 
     def _next_is_known(self, *, learn: bool) -> bool:
         """Have the request for the next round. Returns False if what it follows from is not made yet.
@@ -278,18 +355,10 @@ class SumsOfRun:
                 return b""
             if networks := self._trainer.networks_of(found):
                 return _NETWORKS + networks
-            self._spectra[None] = found.spectrum
+            self._judged.spectra[None] = found.spectrum
         if self._asking.per_party:
             return b""
-        return self._held[-1].next_weights(self._spectrum(self._asking), self._classes).to_bytes()
-
-    def _spectrum(self, asking: ClassSums) -> PoolSpectrum:
-        """Of the pool under the map of that round; computed once."""
-        if asking.network not in self._spectra:
-            facts = asking.facts
-            kernel = KernelMap.of_pool(asking.spec, facts.pool, facts.config.task.inputs, self._device)
-            self._spectra[asking.network] = PoolSpectrum.of_pool(kernel, facts.pool)
-        return self._spectra[asking.network]
+        return self._held[-1].next_weights(self._judged.spectrum(self._asking), self._classes).to_bytes()
 
     def _following(self, learned: bytes) -> ClassSums:
         if learned.startswith(_NETWORKS):
@@ -298,48 +367,5 @@ class SumsOfRun:
 
     def _kept(self) -> NoisySums | None:
         """What is known with the next round, where that was released."""
-        if (released := self._rule.released) is None:
-            return None
-        heard = [*self._heard[: self._asking.number - 1], _Heard(self._asking, released.groups)]
-        verdict = self._judged(heard)
-        staying = [one.without(verdict.spoilt) for one in _under_last_map(heard)]
-        if not any(one.groups for one in staying):
-            verdict.kept(released.groups)  # raises Contradiction
-        self._heard, self._verdict = heard, verdict
-        return self._sums([one for one in staying if one.groups])
-
-    @staticmethod
-    def _sums(heard: "Sequence[_Heard]") -> NoisySums:
-        """These rounds, which are under one map, of all their groups together."""
-        asking, rounds = heard[0].asking, list[Round]()
-        for one in heard:
-            total = Released(one.groups)
-            rounds.append(Round(total.values, total.noise, one.asking.weights))
-        answered = float(np.mean([Released(one.groups).answered for one in heard]))
-        return NoisySums(
-            asking.spec,
-            tuple(rounds),
-            answered * PARTY_CONTRIBUTIONS if asking.per_party else None,
-            asking.facts.config.drawn,
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class _Heard:
-    """A round as it was released: who asked, and the sum of each group."""
-
-    asking: ClassSums
-    groups: tuple[Part, ...]
-
-    @property
-    def members(self) -> list[tuple[str, ...]]:
-        return [part.parties for part in self.groups]
-
-    def without(self, spoilt: frozenset[str]) -> "_Heard":
-        """The sums to which none of these parties added."""
-        return _Heard(self.asking, tuple(part for part in self.groups if spoilt.isdisjoint(part.parties)))
-
-
-def _under_last_map(heard: "Sequence[_Heard]") -> list[_Heard]:
-    """The last rounds, which are under one kernel map."""
-    return [one for one in heard if one.asking.network == heard[-1].asking.network]
+        released = self._rule.released
+        return None if released is None else self._judged.heard_of(self._asking, released.groups)
