@@ -107,15 +107,16 @@ def _direction(student: KernelStudent, spectrum: PoolSpectrum) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class _Told:
-    """What a group's rounds tell: ``sums`` ``[landmarks, classes]`` in contributions, with ``noise`` on every entry."""
+    """What a group's rounds tell, in contributions: `_along` the axes, with ``noise`` on every entry."""
 
-    sums: FloatArray
+    along: FloatArray
     noise: float
     count: float
 
     @classmethod
     def of(cls, group: NoisySums, spectrum: PoolSpectrum, classes: int) -> "_Told":
-        return cls(group.class_sums(spectrum, classes)[:-1], group.noise(classes), group.count(classes))
+        along = _along(group.class_sums(spectrum, classes)[:-1], spectrum)
+        return cls(along, group.noise(classes), group.count(classes))
 
 
 def _along(sums: FloatArray, spectrum: PoolSpectrum) -> FloatArray:
@@ -131,14 +132,14 @@ def _better(judge: _Told, change: FloatArray, spectrum: PoolSpectrum) -> float:
     """By how many standard deviations a ``change`` of the classifier fits the judge's records better."""
     noise = judge.noise**2 * float((change**2).sum())
     drawn = judge.count * float((spectrum.eigenvalues[:, None] * change**2).sum())
-    return float((change * _along(judge.sums, spectrum)).sum()) / math.sqrt(max(noise + drawn, 1e-300))
+    return float((change * judge.along).sum()) / math.sqrt(max(noise + drawn, 1e-300))
 
 
 def _chance(own: _Told, others: Sequence[_Told], spectrum: PoolSpectrum, classes: int) -> float:
     """With what probability an honest group differs from all others as much as ``own`` does."""
     sides = []
     for side in ([own], others):
-        along = _along(np.sum([one.sums for one in side], axis=0), spectrum)
+        along = np.sum([one.along for one in side], axis=0)
         variance = sum(one.noise**2 for one in side)
         sides.append((float((along**2).sum()) / variance, along, variance, sum(one.count for one in side)))
     (_, less, less_noise, less_count), (_, more, more_noise, more_count) = sorted(sides, key=lambda side: side[0])
