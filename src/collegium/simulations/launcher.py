@@ -4,12 +4,8 @@ Certificates are made for the run and kept in its folder, so that a run that is 
 same key.
 """
 
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 from collegium.coordinator.rounds.rounds import Parties
@@ -25,6 +21,7 @@ from collegium.protocol.identities import issue_kit
 from collegium.protocol.roster import Roster
 from collegium.settings import toml_value
 from collegium.simulations.cohort import COORDINATOR, ROSTER, CohortMember, PreparedRun, own_kinds
+from collegium.simulations.party_processes import PartyProcess, party_processes
 from collegium.simulations.simulate import coordinator_of
 
 HOST = "localhost"
@@ -33,20 +30,6 @@ REPEATS = 100
 """How often rounds may be asked again: records that were made for a run have no budgets beside the run's own."""
 _CONNECT_S = 120.0
 _LEAVE_S = 20.0
-
-
-@dataclass(frozen=True)
-class PartyProcess:
-    """A running `collegium party serve`."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    def last_words(self) -> str:
-        """The last line of its log, which says why it ended if it has ended."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else "no word"
 
 
 def launch(
@@ -80,7 +63,8 @@ def launch(
         coordinating = coordinator_of(run, over(parties), on_progress, signer=coordinator.signing_key)
         coordinating.check()
         port = parties.start(f"{HOST}:0")
-        with _processes(run, port) as processes:
+        images = run.config.task.inputs.kind == "image"
+        with party_processes(_configs(run, port), torch=images) as processes:
             _wait_for_all(parties, processes)
             if on_started is not None:
                 on_started(processes)
@@ -132,38 +116,12 @@ def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Pat
     return path
 
 
-@contextmanager
-def _processes(run: PreparedRun, port: int) -> Iterator[list[PartyProcess]]:
-    started: list[PartyProcess] = []
-    try:
+def _configs(run: PreparedRun, port: int) -> dict[str, Path]:
+    """For each party's name the file from which it is served."""
+    if run.config.seed is not None:
         for member in run.cohort:
-            if run.config.seed is not None:
-                (member.folder / KEY_FILE).write_bytes(simulated_key(run.config.seed, member.name))
-            started.append(_start(member, write_party_config(run, member, port)))
-        yield started
-    finally:
-        for party in started:
-            party.process.terminate()
-        for party in started:
-            try:
-                party.process.wait(timeout=_LEAVE_S)
-            except subprocess.TimeoutExpired:
-                party.process.kill()
-                party.process.wait()
-            if party.process.stdin is not None:
-                party.process.stdin.close()
-
-
-def _start(member: CohortMember, config: Path) -> PartyProcess:
-    log = member.folder / "party.log"
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "collegium", "party", "serve", str(config), "--until-stdin-closes"],
-            stdin=subprocess.PIPE,  # it closes with this process, however that ends
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-        )
-    return PartyProcess(member.name, process, log)
+            (member.folder / KEY_FILE).write_bytes(simulated_key(run.config.seed, member.name))
+    return {member.name: write_party_config(run, member, port) for member in run.cohort}
 
 
 def _wait_for_all(parties: GrpcParties, processes: list[PartyProcess]) -> None:
@@ -175,7 +133,7 @@ def _wait_for_all(parties: GrpcParties, processes: list[PartyProcess]) -> None:
             return
         except QuorumNotReached:
             for party in processes:
-                if party.process.poll() is not None:
+                if party.status is not None:
                     raise QuorumNotReached(f"{party.name} did not start: {party.last_words()}") from None
             if time.monotonic() > deadline:
                 raise
@@ -183,13 +141,10 @@ def _wait_for_all(parties: GrpcParties, processes: list[PartyProcess]) -> None:
 
 def _died(processes: list[PartyProcess]) -> str:
     """The names of the processes that ended by themselves, each with the last line of its log."""
-    return "; ".join(f"{party.name} ended: {party.last_words()}" for party in processes if party.process.poll())
+    return "; ".join(f"{party.name} ended: {party.last_words()}" for party in processes if party.status)
 
 
 def _wait_for_exit(processes: list[PartyProcess]) -> None:
     deadline = time.monotonic() + _LEAVE_S
     for party in processes:
-        try:
-            party.process.wait(timeout=max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            return
+        party.wait(deadline - time.monotonic())

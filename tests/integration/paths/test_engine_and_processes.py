@@ -33,7 +33,7 @@ from support.paths import (
     write_config,
     write_files,
 )
-from support.processes import children, command, have_ended, read_until, start_collegium
+from support.processes import command, descendants, have_ended, read_until, start_collegium
 from support.runs import labels_csv, paid
 
 import collegium as cg
@@ -117,7 +117,7 @@ def test_killed_wherever_it_says_how_far_it_is_it_goes_on_and_pays_once(
         process = start_collegium(transport, config, "--run", run, folder=tmp_path)
         try:
             read_until(process.stdout, line)
-            others = children(process.pid)
+            others = descendants(process.pid)
         finally:
             os.kill(process.pid, signal.SIGKILL)
             process.communicate()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import os
 import signal
 import subprocess
 import threading
@@ -20,7 +19,8 @@ from collegium.coordinator.run.run_record import PartyFailure, RunRecord
 from collegium.errors import QuorumNotReached
 from collegium.simulations.cohort import prepare_run
 from collegium.simulations.config import SimulationConfig
-from collegium.simulations.launcher import PartyProcess, launch
+from collegium.simulations.launcher import launch
+from collegium.simulations.party_processes import PartyProcess
 
 
 def mnist(parties: int) -> SimulationConfig:
@@ -48,23 +48,20 @@ class Saboteur:
 
     def on_started(self, processes: list[PartyProcess]) -> None:
         self.running = {process.name: process for process in processes}
-        genuine = self.running[self.garbage].process
-        genuine.kill()
-        genuine.wait()
+        self.running[self.garbage].kill()
         config = self.running[self.garbage].log.with_name("party.toml")
         self.impostor = start_script("garbage_party", config)
         assert self.impostor.stdout is not None
         assert self.impostor.stdout.readline() == "connected\n"
         # Stopped, it takes the round's request and cannot answer it: the kill comes in the middle of a round.
-        self.stopped = self.running[self.killed].process
+        self.stopped = self.running[self.killed]
 
     def on_progress(self, step: Progress) -> None:
         if step.step == "fit" and step.done == step.total:
-            os.kill(self.stopped.pid, signal.SIGSTOP)
+            self.stopped.send(signal.SIGSTOP)
         elif step.step == "votes" and not self.struck:
             self.struck = True
             self.stopped.kill()
-            self.stopped.wait()
 
     def close(self) -> None:
         if self.impostor is not None:
@@ -125,7 +122,7 @@ def test_the_report_names_both_and_how_they_failed(sabotaged: tuple[Path, RunRec
 
 def test_no_process_is_left(sabotaged: tuple[Path, RunRecord, Saboteur]) -> None:
     _, _, saboteur = sabotaged
-    assert all(party.process.poll() is not None for party in saboteur.running.values())
+    assert all(party.status is not None for party in saboteur.running.values())
     assert saboteur.impostor is not None
     assert saboteur.impostor.wait(timeout=COMMAND_S) == 0  # it was told that the run is finished
 
@@ -139,8 +136,7 @@ def test_too_many_failures_stop_the_run_and_name_them(tmp_path: Path) -> None:
     died = threading.Event()
 
     def kill_one(processes: list[PartyProcess]) -> None:
-        processes[1].process.kill()
-        processes[1].process.wait()
+        processes[1].kill()
         died.set()
 
     with pytest.raises(QuorumNotReached, match=r"party-1 \(unreachable\)"):

@@ -1,0 +1,150 @@
+"""Processes of parties on one machine, each a copy of one process that has loaded what all of them need.
+
+To load the libraries takes longer than to copy a process that has them. Each copy runs ``collegium party serve`` on a
+configuration of its own, with its own process number, log, memory and files; where to copy a process is not safe once
+libraries are loaded (macOS), each loads them itself.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from runpy import run_module
+from threading import Condition, Thread
+from typing import IO, NoReturn
+
+LOG = "party.log"
+LOADED = ("pandas", "scipy.linalg", "collegium.parties.opening", "collegium.parties.session")
+_LEAVE_S = 20.0
+
+
+class PartyProcess:
+    """A running ``collegium party serve``.
+
+    Attributes
+    ----------
+    name : the party's name
+    log : the file of its output
+    pid : the number of its process
+    status : the exit status, negative for a signal, once it has ended
+    """
+
+    def __init__(self, name: str, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.pid = 0
+        self.status: int | None = None
+        self._told = Condition()
+
+    def last_words(self) -> str:
+        """The last line of its log, which says why it ended if it has ended."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else "no word"
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it has ended."""
+        with self._told, suppress(ProcessLookupError):
+            if self.status is None:
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once, and wait until it has ended."""
+        self.send(signal.SIGKILL)
+        self.wait(_LEAVE_S)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it has ended, for which it is waited this long."""
+        with self._told:
+            return self._told.wait_for(lambda: self.status is not None, max(0.0, timeout_s))
+
+    def hear(self, pid: int, status: int | None) -> None:
+        """Take what is told of it: that it runs as ``pid``, or how it ended."""
+        with self._told:
+            self.pid, self.status = pid, status
+            self._told.notify_all()
+
+
+@contextmanager
+def party_processes(configs: dict[str, Path], *, torch: bool) -> Iterator[list[PartyProcess]]:
+    """One process for each party within this context; those that still run at its end are ended.
+
+    Parameters
+    ----------
+    configs : for each party's name its TOML file, in a folder of its own, which gets the log
+    torch : whether the parties are likely to need torch
+    """
+    parties = [PartyProcess(name, config.with_name(LOG)) for name, config in configs.items()]
+    for party in parties:
+        party.log.write_bytes(b"")
+    words = [sys.executable, "-m", __name__, *["torch"] * torch, *map(str, configs.values())]
+    # The standard input of all closes with this process, however that ends.
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as copied:
+        assert copied.stdout is not None
+        hearing = Thread(target=_hear, args=(copied.stdout, parties), daemon=True)
+        hearing.start()
+        try:
+            yield parties
+        finally:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                for party in parties:
+                    if party.pid:
+                        party.send(number)
+                if all(party.wait(_LEAVE_S) for party in parties if party.pid):
+                    break
+            copied.terminate()
+            hearing.join()
+
+
+def _hear(told: IO[str], parties: list[PartyProcess]) -> None:
+    for line in told:
+        index, pid, status = line.split()
+        parties[int(index)].hear(int(pid), None if status == "runs" else int(status))
+    for party in parties:
+        if party.status is None:  # nobody is left who could tell
+            party.hear(party.pid, -signal.SIGKILL)
+
+
+def _serve(config: Path) -> NoReturn:
+    """Be ``collegium party serve``. What is loaded is not taken apart at the end: that would take a second."""
+    sys.argv = ["collegium", "party", "serve", str(config), "--until-stdin-closes"]
+    status: object = 1
+    try:
+        run_module("collegium", run_name="__main__")
+    except SystemExit as ended:
+        status = ended.code or 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else 1)
+
+
+def main(words: Sequence[str]) -> None:
+    """Load what parties need, begin one copy for each configuration, and tell when each ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches each party and what started this
+    if sys.platform != "darwin":
+        for module in (*LOADED, *["torch"] * (words[0] == "torch")):
+            with suppress(ImportError):
+                import_module(module)
+    configs = [Path(word) for word in words[words[0] == "torch" :]]
+    running: dict[int, int] = {}
+    for index, config in enumerate(configs):
+        pid = os.fork()
+        if pid == 0:
+            sink = os.open(config.with_name(LOG), os.O_WRONLY | os.O_APPEND)
+            for stream in (1, 2):
+                os.dup2(sink, stream)
+            os.close(sink)
+            _serve(config)
+        running[pid] = index
+        print(index, pid, "runs", flush=True)
+    while running:
+        pid, status = os.wait()
+        print(running.pop(pid), pid, os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
