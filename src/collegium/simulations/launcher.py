@@ -6,6 +6,8 @@ same key.
 
 import time
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from collegium.coordinator.rounds.rounds import Parties
@@ -65,6 +67,8 @@ def launch(
         port = parties.start(f"{HOST}:0")
         images = run.config.task.inputs.kind == "image"
         with party_processes(_configs(run, port), torch=images) as processes:
+            if images and find_spec("torch"):
+                import_module("torch")  # while the parties begin; what learns from images needs it later
             _wait_for_all(parties, processes)
             if on_started is not None:
                 on_started(processes)

@@ -15,7 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from runpy import run_module
 from threading import Condition, Thread
+from traceback import print_exc
 from typing import IO, NoReturn
+from warnings import filterwarnings
 
 LOG = "party.log"
 LOADED = ("pandas", "scipy.linalg", "collegium.parties.opening", "collegium.parties.session")
@@ -116,20 +118,24 @@ def _serve(config: Path) -> NoReturn:
         run_module("collegium", run_name="__main__")
     except SystemExit as ended:
         status = ended.code or 0
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status if isinstance(status, int) else 1)
+    except BaseException:  # what the interpreter would print and end with
+        print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else 1)
 
 
 def main(words: Sequence[str]) -> None:
     """Load what parties need, begin one copy for each configuration, and tell when each ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches each party and what started this
+    images = words[0] == "torch"
     if sys.platform != "darwin":
-        for module in (*LOADED, *["torch"] * (words[0] == "torch")):
+        for module in (*LOADED, *["torch"] * images):
             with suppress(ImportError):
                 import_module(module)
-    configs = [Path(word) for word in words[words[0] == "torch" :]]
+    configs = [Path(word) for word in words[images:]]
+    # Python 3.12 warns where a library has threads. Those here are of OpenBLAS, which ends them before a copy is made.
+    filterwarnings("ignore", category=DeprecationWarning)
     running: dict[int, int] = {}
     for index, config in enumerate(configs):
         pid = os.fork()
