@@ -139,7 +139,7 @@ def sessions(sizes: Sequence[int]) -> Iterator[Cost]:
     The neighbours of a party, which are costs too, still grow with the parties where these are few.
     """
     for size in sizes:
-        found = load.over_grpc(size, 1000, hosts=2, deadline_s=600.0)
+        found = load.over_grpc(load.Workload(size, queries=1000, deadline_s=600.0), hosts=2)
         spent, least = found["round"], 2.0 * 1000 * load.CLASSES * size
         wire = float(spent["bytes_sent"] + spent["bytes_received"])
         yield Cost("sessions", "round, coordinator", size, spent["cpu_s"]["coordinator"], 1.6, wire, least)
