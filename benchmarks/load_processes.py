@@ -54,6 +54,8 @@ class Question:
     bytes_sent: int = 0
     """By the coordinator, over all sessions, TLS and gRPC included, as the kernel counts them."""
     bytes_received: int = 0
+    peak_memory_bytes: dict[str, int] = field(default_factory=dict)
+    """By group of processes, of all until then."""
 
 
 class MeasuredParties:
@@ -94,6 +96,7 @@ class MeasuredParties:
         began, now = self._began, self._now()
         asked = self.questions[-1]
         asked.seconds = now[0] - began[0]
+        asked.peak_memory_bytes = {group: sum(map(tree_memory_bytes, pids)) for group, pids in self._groups.items()}
         asked.cpu_s = {group: spent - began[1][group] for group, spent in now[1].items()}
         asked.bytes_sent, asked.bytes_received = now[2][0] - began[2][0], now[2][1] - began[2][1]
         self._began = now
