@@ -195,7 +195,7 @@ def secagg_plus(asked: Workload) -> dict[str, Any]:
 
 def targets(ours: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Each promise beside what was measured."""
-    values = {
+    values: dict[str, tuple[float, float]] = {
         "coordinator_peak_memory_bytes": (
             ours["coordinator_peak_memory_bytes"],
             MEMORY_LIMIT_BYTES if ours["queries"] else MEMORY_LIMIT_OF_SUMS_BYTES,
