@@ -4,12 +4,14 @@ Records of 64 numbers are written to an ``.npz`` file that is not compressed, bl
 table to a Parquet file, which the party reads in batches, whatever its size. A party then loads it,
 answers for neighbours within a radius and sums classes under a kernel map, all in one process. With ``--rounds`` it
 answers the default's rounds of class sums instead, under weights from the second on; with ``--keep`` it keeps the
-records' features on the disk between them. Printed are CPU and wall seconds of each step, and the peak of the memory
-that the process needs, without the pages of the files themselves, which the system takes back when others need room.
+records' features on the disk between them. Printed are CPU and wall seconds of each step, and two peaks: of the memory
+that the process needs, and of what it holds with the pages of files, which the system takes back when others need room.
 """
 
 import argparse
 import json
+import os
+import sys
 import tempfile
 import threading
 import time
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.usage import tree_memory_bytes
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data import DataSource, PoolStore, load
@@ -89,7 +92,7 @@ def write_npz(path: Path, records: int) -> None:
 
 
 class Memory:
-    """The peak of the process's own memory, looked at 20 times a second; pages of files do not count."""
+    """The peak of the process's own memory, looked at 20 times a second, and of that with the pages of files."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0
@@ -102,8 +105,10 @@ class Memory:
             own = sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
             self.peak_bytes = max(self.peak_bytes, 1024 * own)
 
-    def close(self) -> None:
+    def close(self) -> dict[str, int]:
+        """Look no more; both peaks."""
         self._over.set()
+        return {"peak_bytes": self.peak_bytes, "resident_peak_bytes": tree_memory_bytes(os.getpid())}
 
 
 def measure(folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
@@ -126,6 +131,7 @@ def measure(folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
         cpu_s, wall_s = time.process_time(), time.perf_counter()
         result = work()
         steps[name] = {"cpu_s": time.process_time() - cpu_s, "wall_s": time.perf_counter() - wall_s}
+        print(name, steps[name], file=sys.stderr)
         return result
 
     task = Task(classes=tuple(map(str, range(CLASSES))), inputs=inputs)
@@ -158,8 +164,7 @@ def measure(folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
         for number in range(1, chosen.rounds + 1):
             about = spec_of_map, spec.sha256, number, None if number == 1 else weights
             timed(f"round {number}", lambda: ask(SumClasses(terms, "ledger", False, *about)))  # noqa: B023
-        memory.close()
-        return facts | {"landmarks": chosen.landmarks, "kept": chosen.keep, "peak_bytes": memory.peak_bytes}
+        return facts | {"landmarks": chosen.landmarks, "kept": chosen.keep, **memory.close()}
     queries = tuple(range(QUERIES))
     apart = np.square((pool[:, None] - pool[None, :QUERIES]).astype(np.float64) * 1024).sum(axis=2)
     radii = tuple(int(radius) for radius in np.quantile(apart[QUERIES:], 0.02, axis=0))
@@ -170,10 +175,9 @@ def measure(folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
     kernel = KernelSpec(Features("raw"), tuple(range(LANDMARKS)), int(np.median(apart) / 4))
     terms = Terms("class-sums", {"sigma": 20.0, "classes": CLASSES}, "add-remove", "clear", "")
     timed("class sums", lambda: ask(SumClasses(terms, "ledger", False, kernel, spec.sha256)))
-    memory.close()
     found = int(np.asarray(counts).sum())
     about_queries = {"queries": QUERIES, "landmarks": LANDMARKS, "neighbours": found}
-    return facts | about_queries | {"peak_bytes": memory.peak_bytes}
+    return facts | about_queries | memory.close()
 
 
 def main() -> None:

@@ -10,15 +10,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from benchmarks.usage import tcp_bytes, tree_cpu_s, tree_memory_bytes, tree_pids
-from collegium.coordinator.rounds.rounds import Parties, RoundResult, VoteRound, VoteSum
+from collegium.coordinator.rounds.rounds import OnReply, Parties
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
-from collegium.coordinator.run.factories import vote_sum_of
 from collegium.coordinator.run.run_record import reached
 from collegium.coordinator.service.sessions import GrpcParties, SessionEvent
 from collegium.data import PoolStore, load
@@ -29,70 +28,82 @@ from collegium.parties.session import PartySession
 from collegium.parties.summing import Membership
 from collegium.protocol.identities import Credentials
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.requests import Ask
+from collegium.protocol.replies import Failure, ReplyBody
+from collegium.protocol.requests import Ask, RequestBody, SecureSumStep
 from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import ROSTER, PreparedRun, find, prepare_run, read_settings
 from collegium.simulations.simulate import on_engine
-from collegium_accounting.mechanisms import AddedBy
 
 HOST = "localhost"
 COORDINATOR = "coordinator"
 CONNECT_S = 600.0
 
 
-@dataclass(frozen=True)
-class Round:
-    """One round as it was measured, from the request for votes to the opened sum."""
+@dataclass
+class Question:
+    """What one question to all parties cost: from its request until the next question's, or the end of the run."""
 
-    seconds: float
-    last_votes_s: float
-    """Until the last party that answered had its votes ready."""
-    answered: int
-    cpu_s: Mapping[str, float]
+    name: str
+    seconds: float = 0.0
+    last_votes_s: float = 0.0
+    """Until the last party that answered had its answer ready."""
+    answered: int = 0
+    """Parties whose answers are in the sum."""
+    cpu_s: dict[str, float] = field(default_factory=dict)
     """By group of processes."""
-    bytes_sent: int | None
+    bytes_sent: int = 0
     """By the coordinator, over all sessions, TLS and gRPC included, as the kernel counts them."""
-    bytes_received: int | None
+    bytes_received: int = 0
+    peak_memory_bytes: dict[str, int] = field(default_factory=dict)
+    """By group of processes, of all until then."""
 
 
-class MeasuredSum:
-    """A `VoteSum` that notes what its last round cost."""
+class MeasuredParties:
+    """`Parties` that note what each question cost; what comes before the first is the time to get ready."""
 
-    def __init__(self, inner: VoteSum, groups: Mapping[str, Sequence[int]], port: int | None) -> None:
+    def __init__(self, inner: Parties, groups: Mapping[str, Sequence[int]], port: int | None) -> None:
         self._inner, self._groups, self._port = inner, groups, port
-        self.round: Round | None = None
+        self.questions = [Question("ready")]
+        self._began = self._now()
 
-    @property
-    def mode(self) -> str:
-        return self._inner.mode
+    def names(self) -> list[str]:
+        """See `Parties.names`."""
+        return self._inner.names()
 
-    @property
-    def added(self) -> AddedBy:
-        return self._inner.added
+    def ask(
+        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
+    ) -> dict[str, ReplyBody]:
+        """See `Parties.ask`."""
+        first, heard_s = next(iter(requests.values()), None), 0.0
+        if isinstance(first, Ask):
+            self.end()
+            self.questions.append(Question(first.question.kind))
 
-    def sum_votes(self, round_: VoteRound) -> RoundResult:
-        """See `VoteSum.sum_votes`."""
-        began_s, last_s = time.monotonic(), 0.0
-        cpu_before, traffic_before = self._cpu_s(), self._traffic()
+        def heard(party: str, reply: ReplyBody) -> ReplyBody | None:
+            nonlocal heard_s
+            heard_s = time.monotonic() - self._began[0]
+            return None if on_reply is None else on_reply(party, reply)
 
-        def heard(done: int, asked: int) -> None:
-            nonlocal last_s
-            last_s = time.monotonic() - began_s
+        replies = self._inner.ask(requests, timeout_s=timeout_s, on_reply=heard)
+        if isinstance(first, Ask):
+            self.questions[-1].last_votes_s = heard_s
+        if isinstance(first, SecureSumStep):
+            self.questions[-1].answered = sum(not isinstance(reply, Failure) for reply in replies.values())
+        return replies
 
-        result = self._inner.sum_votes(replace(round_, on_answer=heard))
-        seconds, cpu, traffic = time.monotonic() - began_s, self._cpu_s(), self._traffic()
-        spent = {group: cpu[group] - cpu_before[group] for group in cpu}
-        sent = received = None
-        if traffic is not None and traffic_before is not None:
-            sent, received = traffic[0] - traffic_before[0], traffic[1] - traffic_before[1]
-        self.round = Round(seconds, last_s, len(result.answered), spent, sent, received)
-        return result
+    def end(self) -> None:
+        """The last question ends here."""
+        began, now = self._began, self._now()
+        asked = self.questions[-1]
+        asked.seconds = now[0] - began[0]
+        asked.peak_memory_bytes = {group: sum(map(tree_memory_bytes, pids)) for group, pids in self._groups.items()}
+        asked.cpu_s = {group: spent - began[1][group] for group, spent in now[1].items()}
+        asked.bytes_sent, asked.bytes_received = now[2][0] - began[2][0], now[2][1] - began[2][1]
+        self._began = now
 
-    def _cpu_s(self) -> dict[str, float]:
-        return {group: sum(map(tree_cpu_s, pids)) for group, pids in self._groups.items()}
-
-    def _traffic(self) -> tuple[int, int] | None:
-        return None if self._port is None else tcp_bytes(self._port)
+    def _now(self) -> tuple[float, dict[str, float], tuple[int, int]]:
+        spent = {group: sum(map(tree_cpu_s, pids)) for group, pids in self._groups.items()}
+        return time.monotonic(), spent, (0, 0) if self._port is None else tcp_bytes(self._port)
 
 
 def in_process(work: Callable[..., None], pipe: Connection, *arguments: Any) -> None:
@@ -144,7 +155,7 @@ def coordinate(pipe: Connection, folder: Path) -> None:
             cpu = {group: sum(map(tree_cpu_s, pids)) - cpu_before[group] for group, pids in groups.items()}
             result["holding"] = {"seconds": hold_s, "connected": len(parties.names()), "lost": lost, "cpu_s": cpu}
         else:
-            result["round"] = label(run, parties, groups, port, credentials)
+            result |= measured_run(run, parties, groups, port, credentials)
         result["sessions_lost"] = lost
         result["coordinator_peak_memory_bytes"] = tree_memory_bytes(os.getpid())
         result["parties_peak_memory_bytes"] = sum(map(tree_memory_bytes, hosts))
@@ -152,25 +163,30 @@ def coordinate(pipe: Connection, folder: Path) -> None:
     pipe.send(result)
 
 
-def label(
+def measured_run(
     run: PreparedRun,
     parties: Parties,
     groups: Mapping[str, Sequence[int]],
     port: int | None,
     credentials: Credentials | None,
 ) -> dict[str, Any]:
-    """A whole labelling run over ``parties``; what its round cost, and the run's other seconds."""
-    keys = Roster.load(run.folder / ROSTER).signing_keys()
-    measured = MeasuredSum(vote_sum_of(run.config, parties, keys), groups, port)
+    """A whole run over ``parties``, of votes until the labels alone; what its questions cost, and all in all."""
+    measured = MeasuredParties(parties, groups, port)
     coordinator = CoordinatorRun(
         run.config,
-        Reach(parties, [member.name for member in run.cohort], vote_sum=measured),
+        Reach(measured, [member.name for member in run.cohort], Roster.load(run.folder / ROSTER).signing_keys()),
         Storage(run.folder, signer=None if credentials is None else credentials.signing_key),
         public=run.public,
     )
-    record = coordinator.label()
-    assert measured.round is not None
-    return asdict(measured.round) | {"labels_s": record.timings_s["labels"], "labels": reached(record.labels).answered}
+    began_s, votes = time.monotonic(), run.config.teachers is not None
+    record = coordinator.label() if votes else coordinator.run()
+    measured.end()
+    labels = {"labels_s": record.timings_s["labels"], "labels": reached(record.labels).answered}
+    questions = [asdict(asked) for asked in measured.questions]
+    if votes:
+        return {"round": questions[-1] | labels}
+    groups_of = [] if record.groups is None else record.groups.members
+    return {"questions": questions, "seconds": time.monotonic() - began_s, "groups": len(groups_of), **labels}
 
 
 class HostedParty:
@@ -211,7 +227,7 @@ def host(pipe: Connection, folder: Path, port: int, indices: Sequence[int], slow
                 folder=member.folder,
                 pools=pools,
                 device="cpu",
-                membership=Membership(roster.consortium, keys, sign, config.votes.collusion),
+                membership=Membership(roster.consortium, keys, sign, config.votes.collusion, noise_seed=config.seed),
                 policy=unrestricted,
             )
             return HostedParty(party, turns, delay_s if index < slow else 0.0)
@@ -237,7 +253,7 @@ def simulate_on_flower(pipe: Connection, folder: Path) -> None:
 
     def drive(parties: Parties) -> None:
         result["connecting"] = {"seconds": time.monotonic() - began_s}
-        result["round"] = label(run, parties, {"engine": [os.getpid()]}, None, None)
+        result.update(measured_run(run, parties, {"engine": [os.getpid()]}, None, None))
         result["processes"] = len(tree_pids(os.getpid()))
         result["peak_memory_bytes"] = tree_memory_bytes(os.getpid())
 

@@ -63,8 +63,8 @@ class Cost:
     size : the number that grows.
     cpu_s : CPU seconds of this process.
     bound : the largest exponent that is allowed, of CPU and of bytes.
-    bytes : on the wire, where anything crosses, and of connecting the coordinator's memory; ``least_bytes`` is the
-        information that must cross.
+    bytes : on the wire, where anything crosses, and of connecting and of counts the coordinator's memory;
+        ``least_bytes`` is the information that must cross.
     rate_share : share of the machine's own rate of matrix products.
     beside, beside_s : what a user would take instead, and its CPU seconds.
     """
@@ -139,7 +139,7 @@ def sessions(sizes: Sequence[int]) -> Iterator[Cost]:
     The neighbours of a party, which are costs too, still grow with the parties where these are few.
     """
     for size in sizes:
-        found = load.over_grpc(size, 1000, hosts=2, deadline_s=600.0)
+        found = load.over_grpc(load.Workload(size, queries=1000, deadline_s=600.0), hosts=2)
         spent, least = found["round"], 2.0 * 1000 * load.CLASSES * size
         wire = float(spent["bytes_sent"] + spent["bytes_received"])
         yield Cost("sessions", "round, coordinator", size, spent["cpu_s"]["coordinator"], 1.6, wire, least)
@@ -148,6 +148,37 @@ def sessions(sizes: Sequence[int]) -> Iterator[Cost]:
         yield Cost(
             "sessions", "connecting, coordinator", size, found["connecting"]["cpu_s"]["coordinator"], bytes=memory
         )
+
+
+def sums_over_sessions(axis: str, size: int, asked: load.Workload) -> Iterator[Cost]:
+    """One round of the default over real sessions, its noise from a seed; the mean of its rounds."""
+    found, beside_s = load.over_grpc(asked, hosts=2), load.secagg_plus(asked)["coordinator_cpu_s"] / asked.rounds
+    spent = [one for one in found["questions"] if one["name"] == "class-sums"]
+
+    def mean(value: Callable[[dict[str, Any]], float]) -> float:
+        return float(np.mean([value(one) for one in spent]))
+
+    wire, least = mean(lambda one: one["bytes_sent"] + one["bytes_received"]), 8.0 * asked.length * asked.parties
+    cpu_s = {who: mean(lambda one: one["cpu_s"][who]) for who in ("coordinator", "parties")}  # noqa: B023
+    bound = 1.6 if axis == "default-parties" else 1.0  # see `sessions`
+    name = "class sums, coordinator"
+    yield Cost(axis, name, size, cpu_s["coordinator"], bound, wire, least, None, "Flower SecAgg+", beside_s)
+    yield Cost(axis, "class sums, all parties", size, cpu_s["parties"], bound)
+    counts = sum(one["cpu_s"]["coordinator"] for one in found["questions"] if one["name"] in ("coverage", "evaluation"))
+    memory = found["coordinator_peak_memory_bytes"]
+    yield Cost(axis, "pool check and evaluation, coordinator", size, counts, bound, memory)
+
+
+def default_parties(sizes: Sequence[int]) -> Iterator[Cost]:
+    """The default with 10,000 entries and two rounds, by the number of sessions."""
+    for size in sizes:
+        yield from sums_over_sessions("default-parties", size, load.Workload(size, 0, 10_000, 2, seed=0))
+
+
+def default_entries(sizes: Sequence[int]) -> Iterator[Cost]:
+    """The default with 50 sessions and two rounds, by the length of its vectors."""
+    for size in sizes:
+        yield from sums_over_sessions("default-entries", size, load.Workload(50, 0, size, 2, seed=0))
 
 
 def table(records: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -288,6 +319,8 @@ AXES: dict[str, tuple[Callable[[Sequence[int]], Iterator[Cost]], tuple[int, ...]
     "parties": (parties, (30, 100, 300, 1000), (3000, 10_000)),
     "wire": (wire, (1000, 3000, 10_000), ()),
     "sessions": (sessions, (10, 30, 100), (300, 1000)),
+    "default-parties": (default_parties, (10, 30, 100), (250,)),
+    "default-entries": (default_entries, (1000, 10_000, 50_000), (250_000,)),
     "records": (records, (1000, 10_000, 100_000, 1_000_000), (10_000_000,)),
     "classes": (classes, (2, 10, 100, 1000), ()),
     "pool": (pool, (1000, 10_000, 100_000, 1_000_000), ()),
@@ -336,7 +369,7 @@ def plot(costs: list[Cost], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     axes = list(dict.fromkeys(cost.axis for cost in costs))
-    figure, panels = plt.subplots(2, 5, figsize=(17, 6.4), layout="constrained")
+    figure, panels = plt.subplots(3, 4, figsize=(14, 9.6), layout="constrained")
     for panel, axis in zip(panels.flat, axes, strict=False):
         for number, what in enumerate(dict.fromkeys(cost.what for cost in costs if cost.axis == axis)):
             own = [cost for cost in costs if (cost.axis, cost.what) == (axis, what)]

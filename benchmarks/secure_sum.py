@@ -131,7 +131,7 @@ def complete_graph(parties: int) -> GraphPlan:
     )
 
 
-def measure_flower(sample: int, dropout: float = 0.1) -> dict[str, Any]:
+def measure_flower(sample: int, dropout: float = 0.1, length: int = FLOWER_LENGTH) -> dict[str, Any]:
     """CPU of Flower's own SecAgg+ primitives in its unmask stage, from ``sample`` owners, scaled to all 250.
 
     A survivor costs one reconstruction and one mask, a drop-out one reconstruction, and a key agreement and
@@ -151,7 +151,7 @@ def measure_flower(sample: int, dropout: float = 0.1) -> dict[str, Any]:
     dropped = round(dropout * FLOWER_PARTIES)
     answering = round((1 - dropout) * (FLOWER_NEIGHBOURS - 1))
     public_keys = [public_key_to_bytes(generate_key_pairs()[1]) for _ in range(FLOWER_NEIGHBOURS - 1)]
-    total = np.zeros(FLOWER_LENGTH, dtype=np.int64)
+    total = np.zeros(length, dtype=np.int64)
     sharing, survivor, drop_out = 0.0, 0.0, 0.0
     sampled_drop_outs = max(1, round(dropout * sample))
     for owner in range(sample):
@@ -166,17 +166,17 @@ def measure_flower(sample: int, dropout: float = 0.1) -> dict[str, Any]:
         if lost:
             for public in public_keys:
                 key = generate_shared_key(bytes_to_private_key(secret), bytes_to_public_key(public))
-                total = total + pseudo_rand_gen(key, 1 << 32, [(FLOWER_LENGTH,)])[0]
+                total = total + pseudo_rand_gen(key, 1 << 32, [(length,)])[0]
             drop_out += time.process_time() - start
         else:
-            total = total - pseudo_rand_gen(secret, 1 << 32, [(FLOWER_LENGTH,)])[0]
+            total = total - pseudo_rand_gen(secret, 1 << 32, [(length,)])[0]
             survivor += time.process_time() - start
     coordinator = survivor / (sample - sampled_drop_outs) * (FLOWER_PARTIES - dropped)
     coordinator += drop_out / sampled_drop_outs * dropped
     return {
         "parties": FLOWER_PARTIES,
         "dropped": dropped,
-        "length": FLOWER_LENGTH,
+        "length": length,
         "neighbours": FLOWER_NEIGHBOURS,
         "threshold": FLOWER_THRESHOLD,
         "owners_measured": sample,

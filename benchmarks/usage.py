@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import struct
 from pathlib import Path
 
@@ -17,8 +18,8 @@ def tree_pids(root: int) -> list[int]:
     """The process and all that descend from it, now."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
-        if entry.isdigit() and (stat := _stat(int(entry))):
-            parents[int(entry)] = int(stat[1])
+        if entry.isdigit() and (told := _stat(int(entry))):
+            parents[int(entry)] = int(told[1])
     found = [root]
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
@@ -56,6 +57,8 @@ def tcp_bytes(port: int) -> tuple[int, int]:
     sent = received = 0
     for entry in os.listdir("/proc/self/fd"):
         try:
+            if not stat.S_ISSOCK(os.fstat(int(entry)).st_mode):
+                continue
             with socket.socket(fileno=os.dup(int(entry))) as connection:
                 if connection.family not in (socket.AF_INET, socket.AF_INET6):
                     continue

@@ -54,8 +54,9 @@ RIDGES = (0.25, 1.0, 4.0, 16.0)
 # 2^18 (kernel less its mean) · 2^16/√ρ ≤ 2^17 (largest entry of L⁻¹) · 2^12 (landmarks) = 2^47 < 2^53.
 FINER = 2.0**19 / (KERNEL_ONE * _WHITENING_ONE)
 """From products to ψ in units of 2^-19: |ψ| ≤ √landmarks/√ρ ≤ 2^7, so its squared length in them is below 2^53."""
-_AT_ONCE = 2048
-_COLUMNS_AT_ONCE = 256
+_AT_ONCE = 512
+_AT_ONCE_ON_GPU = 2**15
+_COLUMNS_AT_ONCE = 128
 _MAPS_KEPT = 2
 
 
@@ -165,7 +166,7 @@ class KernelMap:
     def __call__(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """Vectors of ``x``, shape ``[n, dimensions]``, each of Euclidean length at most `ONE`.
 
-        Works through 2,048 inputs at a time.
+        Works through 512 inputs at a time.
 
         Parameters
         ----------
@@ -182,16 +183,17 @@ class KernelMap:
             vectors[part, :-1] = of_length(self._centred(x[part]), REST)
         return vectors
 
-    def _centred(self, x: NDArray[Any]) -> NDArray[np.int64]:
+    def _centred(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """ψ of ``x`` in whole numbers of 2^-19, before it is brought to its length, ``[n, landmarks]``."""
-        kernel = self.kernel(x) - self.centre
-        vectors = np.empty(kernel.shape, dtype=np.int64)
+        kernel = self.kernel(x)
+        kernel -= self.centre
+        vectors = np.empty_like(kernel)
         for first in range(0, kernel.shape[1], _COLUMNS_AT_ONCE):
             # Rows below a column's own are 0 in a triangular matrix.
             last = min(first + _COLUMNS_AT_ONCE, kernel.shape[1])
-            products = kernel[:, :last] @ self.whitening[:last, first:last]
-            np.multiply(products, FINER, out=vectors[:, first:last], casting="unsafe")  # cut off towards 0
-        return vectors
+            np.matmul(kernel[:, :last], self.whitening[:last, first:last], out=vectors[:, first:last])
+        vectors *= FINER
+        return np.trunc(vectors, out=vectors)
 
     def totals(
         self, x: NDArray[Any], labels: NDArray[np.int64], shares: NDArray[np.int64], codes: Codes
@@ -209,7 +211,7 @@ class KernelMap:
         codes : of inputs by their vectors and classes.
         """
         device = resolve_device(self.device)
-        at_once = _AT_ONCE if device == "cpu" else 16 * _AT_ONCE
+        at_once = _AT_ONCE if device == "cpu" else _AT_ONCE_ON_GPU
         totals = np.zeros((codes.classes, self.dimensions), dtype=np.int64)
         for start in range(0, len(x), at_once):
             part = slice(start, start + at_once)
@@ -253,7 +255,7 @@ def totals_of(
     return np.asarray((of_block.T @ exact).astype(np.int64))
 
 
-def of_length(vectors: NDArray[np.int64], most_squared: int) -> NDArray[np.int64]:
+def of_length(vectors: NDArray[np.int64 | np.float64], most_squared: int) -> NDArray[np.int64]:
     """Rows of whole numbers brought to a squared length of ``most_squared`` or, by rounding, a little less.
 
     A row of zeros stays. Double precision knows a squared length to one part in 2^40. So every row is scaled to a

@@ -56,6 +56,20 @@ def test_parties_connect_answer_and_leave_at_the_farewell(kits: Kits, hub: Hub, 
     assert hub.parties.names() == []
 
 
+def test_what_is_made_of_a_reply_is_held_in_its_place(kits: Kits, hub: Hub, serve: Serve) -> None:
+    """A thousand masked vectors would else lie in memory until the last has come."""
+    for name in NAMES:
+        serve(kits.parties[name], hub.address)
+    hub.parties.wait_for(NAMES, timeout_s=PATIENCE_S)
+    small = Failure("added", "up")
+    replies = hub.parties.ask(
+        dict.fromkeys(NAMES, Describe()),
+        timeout_s=PATIENCE_S,
+        on_reply=lambda name, reply: small if name == "ash" else None,
+    )
+    assert replies == {name: small if name == "ash" else described(name) for name in NAMES}
+
+
 def test_a_party_that_comes_after_the_farewell_is_told_too(kits: Kits, hub: Hub, serve: Serve) -> None:
     hub.parties.farewell("over")
     assert serve(kits.parties["ash"], hub.address).ended() == "over"

@@ -24,7 +24,7 @@ from collegium.parties.summing import Membership, SumHandler, noise_for
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.replies import Counts, Failure
+from collegium.protocol.replies import Counts, Failure, SecureSumAnswer
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import GraphPlan
 
@@ -97,6 +97,22 @@ class TappedParties(LocalParties):
         return replies
 
 
+class ForgetfulParties(LocalParties):
+    """Holds of each reply what the asker has it hold, as sessions do."""
+
+    def __init__(self, parties) -> None:
+        super().__init__(parties)
+        self.held: list[Reply] = []
+
+    def ask(self, requests, *, timeout_s, on_reply=None):
+        def noted(name, reply):
+            held = None if on_reply is None else on_reply(name, reply)
+            self.held.append(Reply("id", held or reply))
+            return held
+
+        return super().ask(requests, timeout_s=timeout_s, on_reply=noted)
+
+
 @pytest.fixture
 def masking() -> dict[str, MaskingParty]:
     return {name: MaskingParty(ScriptedParty(name, seed=n)) for n, name in enumerate(NAMES)}
@@ -149,6 +165,17 @@ def test_the_tap_sees_the_votes_of_a_clear_run(
     votes = party.handle(first)
     assert isinstance(votes, Counts)
     assert votes.counts.astype("<u2").tobytes() in tapped.received
+
+
+def test_no_masked_vector_is_held_once_it_is_added_up(
+    config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path
+) -> None:
+    forgetful = ForgetfulParties(masking)
+    run(config(votes__mode="masked"), forgetful, tmp_path, public)
+    vectors = [counts for party in masking.values() for _, counts in party.prepared.values()]
+    answers = [reply.to_bytes() for reply in forgetful.held if isinstance(reply.body, SecureSumAnswer)]
+    assert len(answers) == 5 * len(vectors) == 90
+    assert max(map(len, answers)) < vectors[0].size
 
 
 @pytest.mark.parametrize("step", range(5))

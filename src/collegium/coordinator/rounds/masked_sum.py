@@ -32,6 +32,7 @@ from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumS
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
 from collegium.protocol.secure_sum.groups import Group
 from collegium.protocol.secure_sum.opening import Collected
+from collegium.protocol.v1 import secure_sum_pb2 as pb
 from collegium_accounting.mechanisms import COORDINATOR, AddedBy
 
 
@@ -196,9 +197,17 @@ class MaskedTotal:
             messages = {name: step for name, step in one.requests().items() if self.outcomes.get(name) == ANSWERED}
             of_party |= dict.fromkeys(messages, one)
             requests |= {name: SecureSumStep(step) for name, step in messages.items()}
-        replies = self.sum.parties.ask(requests, timeout_s=self.round.deadline_s)
-        for name, reply in replies.items():
+        taken = set[str]()
+
+        def take(name: str, reply: ReplyBody) -> ReplyBody:
+            """At once, as a masked vector is large: once it is added up, nobody holds it."""
+            taken.add(name)
             self.outcomes[name] = _accepted(of_party[name], name, reply)
+            return _TAKEN
+
+        replies = self.sum.parties.ask(requests, timeout_s=self.round.deadline_s, on_reply=take)
+        for name in replies.keys() - taken:  # no reply came
+            take(name, replies[name])
         for one in self.coordinators:
             one.close_phase()
 
@@ -207,6 +216,9 @@ class MaskedTotal:
         for name, outcome in self.outcomes.items():
             if outcome == ANSWERED and name not in survivors:
                 self.outcomes[name] = "unreachable"
+
+
+_TAKEN = SecureSumAnswer(pb.SecureSumReply())
 
 
 def _prepared(reply: ReplyBody, round_id: str) -> str:

@@ -18,7 +18,8 @@ from collegium.protocol.requests import Ask, RequestBody
 from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Mechanism, Stage
 from collegium_accounting.units import IntArray
 
-OnReply = Callable[[str, ReplyBody], None]
+OnReply = Callable[[str, ReplyBody], ReplyBody | None]
+"""Called with a party and its reply; may return a small one, to be held in the place of a large one."""
 
 
 class Parties(Protocol):

@@ -176,9 +176,8 @@ class GrpcParties:
                     name, reply = answers.get(timeout=max(0.0, deadline - time.monotonic()))
                 except queue.Empty:
                     break
-                replies[name] = reply
-                if on_reply is not None:
-                    on_reply(name, reply)
+                held = None if on_reply is None else on_reply(name, reply)
+                replies[name] = reply if held is None else held
         finally:
             self._thread.call(self._servicer.requests.withdraw, pending)
         present = set(self.names())

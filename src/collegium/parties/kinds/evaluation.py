@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from collegium.logs import event
 from collegium.models.devices import each_alone
 from collegium.models.forests import Forest
 from collegium.models.kernel_student import KernelStudent
-from collegium.models.students import read_student
+from collegium.models.students import Student, read_student
 from collegium.models.whole_networks import WholeNetwork
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
 from collegium.privacy.analysis.evaluation import Measures, measures, share_right
@@ -101,15 +102,7 @@ class Evaluation(PartyKind[Evaluate]):
 
         A record's row depends on that record and on the file alone, and no record raises an error.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "student.safetensors"
-            path.write_bytes(file)
-            try:
-                student = read_student(path, device=self.own.device)
-            except StorageError:
-                raise DataError(
-                    "the classifier cannot be read: it is damaged, or of a method not installed here"
-                ) from None
+        student = _read(file, self.own.device)
         if student.task != self.own.task:
             raise DataError("the classifier to evaluate is for another task")
         if isinstance(student, Forest | KernelStudent | WholeNetwork):
@@ -119,6 +112,18 @@ class Evaluation(PartyKind[Evaluate]):
         else:
             found = each_alone(student.probabilities, self.own.examples.x, classes)
         return np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0)
+
+
+@lru_cache(maxsize=1)
+def _read(file: bytes, device: str) -> Student:
+    """The student in ``file``; parties that share a process read it once. DataError, of constant text, without one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "student.safetensors"
+        path.write_bytes(file)
+        try:
+            return read_student(path, device=device)
+        except StorageError:
+            raise DataError("the classifier cannot be read: it is damaged, or of a method not installed here") from None
 
 
 def kept_evaluation(folder: Path) -> dict[str, Any]:
