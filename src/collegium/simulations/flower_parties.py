@@ -3,6 +3,7 @@
 A request travels as bytes in a ConfigRecord of a ``query.collegium`` message; so does the reply.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.errors import CollegiumError, QuorumNotReached, Unreachable
+from collegium.logs import printable
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Description, Failure, ReplyBody
 from collegium.protocol.requests import Ask, Describe, RequestBody, SecureSumStep
@@ -24,6 +26,7 @@ RECORD = "collegium"
 TRAIL = "collegium-round"
 """The name under which a node keeps the requests of the round under way."""
 _POLL_S = 0.05
+_log = logging.getLogger(__name__)
 
 
 class FlowerParties:
@@ -84,13 +87,18 @@ class FlowerParties:
                 Message(RecordDict({RECORD: record}), dst_node_id=node, message_type=MESSAGE_TYPE, group_id=group)
             )
         waiting = set(self._grid.push_messages(messages))
+        lost: list[str] = []
         deadline = time.monotonic() + timeout_s
         while waiting and time.monotonic() < deadline:
             for message in self._grid.pull_messages(waiting):
                 waiting.discard(message.metadata.reply_to_message_id)
                 node = message.metadata.src_node_id
+                if message.has_error():
+                    lost.append(printable(message.error.reason))
                 take(node, self._body(message, request_of, node))
             self._pause()
+        if lost:
+            _log.warning("the engine lost %d of %d requests: %.300s", len(lost), len(messages), lost[0])
 
     def _pause(self) -> None:
         if self._stop.wait(_POLL_S):
@@ -128,7 +136,7 @@ class FlowerParties:
             elif isinstance(body, Failure) and body.code != "unreachable":
                 raise body.error()
         if not found:
-            raise QuorumNotReached("no node answered; look at the engine's log")
+            raise QuorumNotReached("no node answered; the lines above say why")
         return found
 
 

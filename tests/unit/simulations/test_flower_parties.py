@@ -100,9 +100,10 @@ def test_a_node_that_says_nothing_has_missed_the_deadline() -> None:
     assert asked(Grid(), lambda request, message: None, timeout_s=0.2) == Failure("deadline", "no answer within 0.2 s")
 
 
-def test_a_node_whose_process_failed_is_unreachable() -> None:
-    failure = asked(Grid(), lambda request, message: Message(Error(code=0, reason="out of memory"), reply_to=message))
-    assert isinstance(failure, Failure) and failure.code == "unreachable" and "out of memory" in failure.message
+def test_a_node_whose_process_failed_is_unreachable_and_one_line_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    failure = asked(Grid(), lambda request, message: Message(Error(code=0, reason="no\nmemory"), reply_to=message))
+    assert isinstance(failure, Failure) and failure.code == "unreachable" and "memory" in failure.message
+    assert caplog.messages == ["the engine lost 1 of 3 requests: no?memory"]
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff", b"", "text", 3])
