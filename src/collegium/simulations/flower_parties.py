@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -16,6 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.errors import CollegiumError, QuorumNotReached, Unreachable
 from collegium.logs import printable
+from collegium.parties.party import Party
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Description, Failure, ReplyBody
 from collegium.protocol.requests import Ask, Describe, RequestBody, SecureSumStep
@@ -26,6 +28,8 @@ RECORD = "collegium"
 TRAIL = "collegium-round"
 """The name under which a node keeps the requests of the round under way."""
 _POLL_S = 0.05
+_SEEN: "WeakKeyDictionary[Party, list[bytes]]" = WeakKeyDictionary()
+"""The requests of the round under way that this process has handled, by party."""
 _log = logging.getLogger(__name__)
 
 
@@ -94,7 +98,7 @@ class FlowerParties:
                 waiting.discard(message.metadata.reply_to_message_id)
                 node = message.metadata.src_node_id
                 if message.has_error():
-                    lost.append(printable(message.error.reason))
+                    lost.append(printable(str(message.error.reason)))
                 take(node, self._body(message, request_of, node))
             self._pause()
         if lost:
@@ -148,14 +152,15 @@ def _answer(message: Message, context: Context, folder: Path) -> Message:
     """
     party = virtual_party(folder, int(context.node_config["partition-id"]))
     data = message.content.config_records[RECORD]["request"]
-    request = Request.from_bytes(data if isinstance(data, bytes) else b"")
-    trail = _trail(context)
-    if isinstance(request.body, SecureSumStep):
+    data = data if isinstance(data, bytes) else b""
+    request = Request.from_bytes(data)
+    if isinstance(request.body, Ask | SecureSumStep):
+        trail = _trail(context) if isinstance(request.body, SecureSumStep) else []
         for earlier in trail:
-            party.handle(Request.from_bytes(earlier))
-        _keep_trail(context, [*trail, request.to_bytes()])
-    elif isinstance(request.body, Ask):
-        _keep_trail(context, [request.to_bytes()])
+            if earlier not in _SEEN.get(party, ()):
+                party.handle(Request.from_bytes(earlier))
+        _SEEN[party] = [*trail, data]
+        context.state.config_records[TRAIL] = ConfigRecord({"requests": _SEEN[party]})
     reply = party.handle(request)
     return Message(RecordDict({RECORD: ConfigRecord({"reply": reply.to_bytes()})}), reply_to=message)
 
@@ -164,10 +169,6 @@ def _trail(context: Context) -> list[bytes]:
     kept = context.state.config_records.get(TRAIL)
     requests = kept["requests"] if kept is not None else []
     return [item for item in requests if isinstance(item, bytes)] if isinstance(requests, list) else []
-
-
-def _keep_trail(context: Context, requests: list[bytes]) -> None:
-    context.state.config_records[TRAIL] = ConfigRecord({"requests": requests})
 
 
 def apps_for(

@@ -70,15 +70,20 @@ def without_ray(folder: Path) -> Path:
 def cluster(folder: Path) -> Iterator[tuple[Machine, Machine]]:
     """One core on each machine, so that both must compute parties."""
     with two_machines(folder) as (head, second):
-        asked = ["--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats"]
-        first = [f"--node-ip-address={HEAD}", "--head", f"--port={PORT}", "--include-dashboard=false"]
-        for machine, more in (
-            (head, [*first, f"--temp-dir={SHOWN / 'ray'}"]),
-            (second, [f"--node-ip-address={SECOND}", f"--address={HEAD}:{PORT}"]),
-        ):
-            said = output(machine.python("-m", "ray.scripts.scripts", "start", *asked, *more))
-            assert "Ray runtime started" in said, said
+        first = ["--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={SHOWN / 'ray'}"]
+        assert comes_true(lambda: joins(head, HEAD, *first))
+        assert comes_true(lambda: joins(second, SECOND, f"--address={HEAD}:{PORT}"))
         yield head, second
+
+
+def joins(machine: Machine, address: str, *asked: str) -> bool:
+    """Whether Ray starts there: it gives up after 30 s, which a busy machine may need, and can be asked again."""
+    ray = ["-m", "ray.scripts.scripts"]
+    asked = (f"--node-ip-address={address}", "--num-cpus=1", "--object-store-memory=80000000", *asked)
+    if "Ray runtime started" in output(machine.python(*ray, "start", "--disable-usage-stats", *asked)):
+        return True
+    output(machine.python(*ray, "stop", "--force"))
+    return False
 
 
 def output(process: subprocess.Popen[str]) -> str:
