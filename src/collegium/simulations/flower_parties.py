@@ -140,7 +140,7 @@ class FlowerParties:
             elif isinstance(body, Failure) and body.code != "unreachable":
                 raise body.error()
         if not found:
-            raise QuorumNotReached("no node answered; the lines above say why")
+            raise QuorumNotReached(f"no node answered within {wait_s:g} s; start the run again")
         return found
 
 
