@@ -93,7 +93,7 @@ def output(process: subprocess.Popen[str]) -> str:
 
 
 def simulated(head: Machine, run: str) -> subprocess.Popen[str]:
-    """A simulation whose first votes are in. Workers that a busy machine does not start in time are told in one line."""
+    """A simulation whose first votes are in. It says in one line where a busy machine does not start workers in time."""
     said = "no node answered"
     while "no node answered" in said:
         process, said = head.python("-m", "collegium", "simulate", SHOWN / "run.toml", "--run", SHOWN / run), ""
