@@ -93,7 +93,7 @@ def output(process: subprocess.Popen[str]) -> str:
 
 
 def simulated(head: Machine, run: str) -> subprocess.Popen[str]:
-    """A simulation whose first votes are in. It says in one line where a busy machine does not start workers in time."""
+    """A simulation whose first votes are in; it is started again where a busy machine starts no worker in time."""
     said = "no node answered"
     while "no node answered" in said:
         process, said = head.python("-m", "collegium", "simulate", SHOWN / "run.toml", "--run", SHOWN / run), ""
