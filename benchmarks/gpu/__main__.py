@@ -1,6 +1,7 @@
 """All that runs on CUDA, measured beside the loop on the same GPU and beside the CPU, and checked.
 
-``python -m benchmarks.gpu`` takes under ten minutes on one data-centre GPU; ``--device cpu --small`` is a dry run of
+Sums, rounds, networks in whole numbers and neighbours must be the CPU's to the last bit. ``python -m benchmarks.gpu``
+takes under ten minutes on one data-centre GPU; ``--device cpu --small`` is a dry run of
 seconds on any machine. Seconds of the loop and of the CPU are scaled up from a part, which the table names. The exit
 status is 1 where a check fails.
 """
@@ -17,7 +18,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu.parts import SMALL, Part, Size, class_sums, contrast, digits, neighbours, teachers
+from benchmarks.gpu.exact import class_sums, neighbours, networks
+from benchmarks.gpu.parts import SMALL, Part, Size, contrast, digits, teachers
 from collegium.errors import CollegiumError
 from collegium.models.devices import check_device, resolve_device
 
@@ -28,6 +30,7 @@ def measure(size: Size, device: str, folder: Path | None) -> list[Part]:
     return [
         *neighbours(size, device),
         *class_sums(size, device),
+        *networks(size, device),
         *teachers(size, device, data),
         *contrast(size, device, data),
     ]

@@ -1,4 +1,7 @@
-"""What the kit measures. Each part returns seconds on the device, by the loop there and on the CPU, and its checks."""
+"""What the kit measures, and what learns in floating point: teachers, and pretraining by contrast.
+
+Each part returns seconds on the device, by the loop there and on the CPU, and its checks.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,12 @@ import torch
 from collegium.coordinator.students import LearningProblem
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.data import DataSource, Examples, load
-from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
-from collegium.models.codes import Codes
-from collegium.models.features import Features
-from collegium.models.kernels import KernelMap, KernelSpec
-from collegium.parties.neighbours.search import Search
+from collegium.data.task import ImageInputs, Task, TeacherSettings
 from collegium.parties.teachers.fitting import as_programs, one_by_one
 from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 from collegium.parties.teachers.splits import simulated_key
 
 CLASSES = 10
-COLUMNS = 64
 DATA = "mnist.npz"
 
 
@@ -39,6 +37,8 @@ class Size:
     steps : of a teacher; None for the recipe's own.
     contrast_steps, contrast_on_cpu : steps of the contrast on the device, and on the CPU.
     records, landmarks : of the class sums.
+    rounds : of class sums, over the records that are checked.
+    images : that networks in whole numbers, and sums under their features, take.
     held, queries : records and queries of the nearest neighbours.
     checked : records and queries that are computed again on the CPU and must agree.
     """
@@ -54,9 +54,11 @@ class Size:
     held: int = 1_000_000
     queries: int = 1000
     checked: int = 20_000
+    rounds: int = 8
+    images: int = 10_000
 
 
-SMALL = Size((3,), 2, 2, 2, 2, 1, 3000, 20, 3000, 8, 500)
+SMALL = Size((3,), 2, 2, 2, 2, 1, 3000, 20, 3000, 8, 500, 3, 300)
 
 
 @dataclass
@@ -158,65 +160,4 @@ def contrast(size: Size, device: str, data: tuple[Task, Examples, Examples]) -> 
     part = Part("pretraining by contrast", device_s, None, cpu_s, cpu_of=size.contrast_on_cpu / size.contrast_steps)
     part.figures = {"nearest is of the same class": same}
     part.checks = {"features tell classes apart": same > 2.0 / CLASSES}
-    return [part]
-
-
-def table(records: int, seed: int) -> Examples:
-    """Records of `COLUMNS` numbers in [0, 1] around one centre per class."""
-    generator = np.random.default_rng(seed)
-    x = generator.random((records, COLUMNS), dtype=np.float32)
-    y = generator.integers(0, CLASSES, records)
-    x *= 0.5
-    x += (np.random.default_rng(1).random((CLASSES, COLUMNS), dtype=np.float32) * 0.5)[y]
-    return Examples(x, y)
-
-
-def class_sums(size: Size, device: str) -> list[Part]:
-    """Kernel class sums over all records, in chunks; whole numbers that must be the CPU's."""
-    columns = tuple(NumberColumn(name=f"c{number}", low=0.0, high=1.0) for number in range(COLUMNS))
-    task = Task(classes=tuple(map(str, range(CLASSES))), inputs=TableInputs(columns=columns))
-    pool = np.random.default_rng(2).random((2 * size.landmarks, task.inputs.shape[0]), dtype=np.float32)
-    spec = KernelSpec(Features("raw"), tuple(range(size.landmarks)), 4 * 1024 * 1024)
-    encoded = table(size.records, 3)
-    x = np.zeros((size.records, task.inputs.shape[0]), dtype=np.float32)
-    x[:, : encoded.x.shape[1]] = encoded.x
-
-    def run(count: int, where: str) -> Any:
-        kernel = KernelMap.of_pool(spec, pool, task.inputs, where)
-        return kernel.totals(x[:count], encoded.labels()[:count], np.ones(count, dtype=np.int64), Codes(CLASSES))
-
-    run(100, device)
-    small_s, on_device = seconds(lambda: run(size.checked, device))
-    cpu_s, on_cpu = seconds(lambda: run(size.checked, "cpu"))
-    whole = small_s * size.records / size.checked < 120.0
-    device_s = seconds(lambda: run(size.records, device))[0] if whole else small_s * size.records / size.checked
-    part = Part(f"class sums, {size.records:,} records", device_s, None, cpu_s, cpu_of=size.checked / size.records)
-    part.figures = {"measured, not scaled": float(whole), "landmarks": float(size.landmarks)}
-    part.checks = {"the sums are the CPU's to the last bit": bool((on_device == on_cpu).all())}
-    return [part]
-
-
-def neighbours(size: Size, device: str) -> list[Part]:
-    """Records within a radius of queries; rows that must be the CPU's."""
-    generator = np.random.default_rng(4)
-    held = generator.integers(-400, 401, (size.held, COLUMNS), dtype=np.int16)
-    queries = generator.integers(-400, 401, (size.queries, COLUMNS), dtype=np.int16)
-    some = np.square(held[:4000].astype(np.float64) - queries[0]).sum(axis=1)
-    radii = np.full(size.queries, int(np.quantile(some, 0.01)), dtype=np.int64)
-
-    def run(where: str, count: int) -> list[Any]:
-        found = []
-        for view, radius in zip(Search(held, where).within(queries[:count], radii[:count]), radii, strict=False):
-            inside = view.steps(np.arange(len(view.rows)), lambda d: (d <= radius).astype(np.int64))  # noqa: B023
-            found.append(view.rows[inside > 0])
-        return found
-
-    fewer = max(1, size.queries // 20)
-    run(device, 1)
-    device_s, on_device = seconds(lambda: run(device, size.queries))
-    cpu_s, on_cpu = seconds(lambda: run("cpu", fewer))
-    part = Part(f"neighbours, {size.queries:,} queries of {size.held:,}", device_s, None, cpu_s, cpu_of=0.05)
-    part.cpu_of = fewer / size.queries
-    alike = all(np.array_equal(a, b) for a, b in zip(on_device, on_cpu, strict=False))
-    part.checks = {"the neighbours are the CPU's": alike}
     return [part]

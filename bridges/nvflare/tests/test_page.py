@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -13,9 +14,10 @@ import pytest
 
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install collegium-nvflare")
 
-from federation import Federation
+from federation import JOB, Federation
 
 from collegium.coordinator.run.run_folder import RunFolder
+from collegium_nvflare.controller import RESULTS
 from collegium_nvflare.own_folder import USUAL
 from collegium_nvflare.trial import made_records
 
@@ -32,14 +34,15 @@ def blocks(kind: str) -> list[list[str]]:
     return [[line for line in block.splitlines() if line.strip()] for block in found]
 
 
-def type_(line: str, folder: Path) -> None:
-    """One line of the page; the package is installed already."""
+def type_(line: str, folder: Path) -> str:
+    """One line of the page, and what it prints; the package is installed already."""
     words = shlex.split(line)
     assert words[0] in ("pip", "collegium"), line
-    if words[0] == "collegium":
-        command = [sys.executable, "-m", *words]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+    if words[0] == "pip":
+        return ""
+    done = subprocess.run([sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_a_federation_adds_at_most_fifteen_lines() -> None:
@@ -77,3 +80,7 @@ def test_the_lines_of_the_page_lead_to_a_student(tmp_path: Path) -> None:
     record = run.read()
     assert record is not None and record.state == "finished" and run.student.exists()
     assert record.evaluation is not None, "nobody has public labels: the sites measured the student"
+    result = tmp_path / "federation" / "server" / JOB / "collegium"
+    assert {file.name for file in result.iterdir()} == set(RESULTS), "what a download brings, the statement with it"
+    shown = type_("collegium nvflare show . --json", tmp_path / "federation" / names[0])
+    assert json.loads(shown)["record_epsilon_spent"] > 0 and "collegium nvflare show .` says" in SECTION

@@ -54,10 +54,11 @@ def test_the_policy_of_a_consortium_names_its_pool_and_its_noise(trial: Trial) -
     assert 'mechanisms = ["class-sums"]' in text and "minimum_noise_sums = " in text and 'pools = ["' in text
 
 
-def test_a_site_allows_two_components_more_and_keeps_its_own_list(tmp_path: Path) -> None:
+def test_a_site_allows_two_components_more_and_keeps_its_own_list_and_its_logs(tmp_path: Path) -> None:
     default = tmp_path / "local" / "resources.json.default"
     default.parent.mkdir()
-    default.write_text(json.dumps({"class_allow_list": ["hospital.Executor"], "components": [1]}))
+    theirs = {"class_allow_list": ["hospital.Executor"], "allow_log_streaming": True, "components": [1]}
+    default.write_text(json.dumps(theirs))
     once = allow(tmp_path).read_text()
     assert allow(tmp_path).read_text() == once
     assert json.loads(once) == {
@@ -66,6 +67,7 @@ def test_a_site_allows_two_components_more_and_keeps_its_own_list(tmp_path: Path
             "collegium_nvflare.controller.CoordinatorController",
             "collegium_nvflare.executor.PartyExecutor",
         ],
+        "allow_log_streaming": False,
         "components": [1],
     }
 

@@ -200,9 +200,13 @@ def show(
 
     Example: collegium party show clinic-1/party.toml
     """
+    show_party(PartyConfig.read(config_file), config_file.parent, as_json=as_json)
+
+
+def show_party(config: PartyConfig, folder: Path, *, as_json: bool) -> None:
+    """Print it of a party whose settings are these, and lie in ``folder``."""
     from collegium.parties.opening import records_changed
 
-    config = PartyConfig.read(config_file)
     make_private(config.folder)
     credentials = Credentials.load(config.credentials, "party", expired=True)
     subject = credentials.subject
@@ -247,7 +251,7 @@ def show(
         "student_right_overall": _share(evaluated.get("consortium")),
         "student_right_overall_interval": _ends(evaluated.get("consortium_interval")),
         "warning": evaluated.get("warning"),
-        "records_changed": records_changed(config, enrolled_tasks(config_file.parent)),
+        "records_changed": records_changed(config, enrolled_tasks(folder)),
     }
     if as_json:
         typer.echo(json.dumps(facts))

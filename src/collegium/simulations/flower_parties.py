@@ -3,10 +3,12 @@
 A request travels as bytes in a ConfigRecord of a ``query.collegium`` message; so does the reply.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -14,6 +16,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from collegium.coordinator.rounds.rounds import OnReply
 from collegium.errors import CollegiumError, QuorumNotReached, Unreachable
+from collegium.logs import printable
+from collegium.parties.party import Party
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Description, Failure, ReplyBody
 from collegium.protocol.requests import Ask, Describe, RequestBody, SecureSumStep
@@ -24,6 +28,9 @@ RECORD = "collegium"
 TRAIL = "collegium-round"
 """The name under which a node keeps the requests of the round under way."""
 _POLL_S = 0.05
+_SEEN: "WeakKeyDictionary[Party, list[bytes]]" = WeakKeyDictionary()
+"""The requests of the round under way that this process has handled, by party."""
+_log = logging.getLogger(__name__)
 
 
 class FlowerParties:
@@ -84,13 +91,18 @@ class FlowerParties:
                 Message(RecordDict({RECORD: record}), dst_node_id=node, message_type=MESSAGE_TYPE, group_id=group)
             )
         waiting = set(self._grid.push_messages(messages))
+        lost: list[str] = []
         deadline = time.monotonic() + timeout_s
         while waiting and time.monotonic() < deadline:
             for message in self._grid.pull_messages(waiting):
                 waiting.discard(message.metadata.reply_to_message_id)
                 node = message.metadata.src_node_id
+                if message.has_error():
+                    lost.append(printable(str(message.error.reason)))
                 take(node, self._body(message, request_of, node))
             self._pause()
+        if lost:
+            _log.warning("the engine lost %d of %d requests: %.300s", len(lost), len(messages), lost[0])
 
     def _pause(self) -> None:
         if self._stop.wait(_POLL_S):
@@ -128,7 +140,7 @@ class FlowerParties:
             elif isinstance(body, Failure) and body.code != "unreachable":
                 raise body.error()
         if not found:
-            raise QuorumNotReached("no node answered; look at the engine's log")
+            raise QuorumNotReached(f"no node answered within {wait_s:g} s; start the run again")
         return found
 
 
@@ -140,14 +152,15 @@ def _answer(message: Message, context: Context, folder: Path) -> Message:
     """
     party = virtual_party(folder, int(context.node_config["partition-id"]))
     data = message.content.config_records[RECORD]["request"]
-    request = Request.from_bytes(data if isinstance(data, bytes) else b"")
-    trail = _trail(context)
-    if isinstance(request.body, SecureSumStep):
+    data = data if isinstance(data, bytes) else b""
+    request = Request.from_bytes(data)
+    if isinstance(request.body, Ask | SecureSumStep):
+        trail = _trail(context) if isinstance(request.body, SecureSumStep) else []
         for earlier in trail:
-            party.handle(Request.from_bytes(earlier))
-        _keep_trail(context, [*trail, request.to_bytes()])
-    elif isinstance(request.body, Ask):
-        _keep_trail(context, [request.to_bytes()])
+            if earlier not in _SEEN.get(party, ()):
+                party.handle(Request.from_bytes(earlier))
+        _SEEN[party] = [*trail, data]
+        context.state.config_records[TRAIL] = ConfigRecord({"requests": _SEEN[party]})
     reply = party.handle(request)
     return Message(RecordDict({RECORD: ConfigRecord({"reply": reply.to_bytes()})}), reply_to=message)
 
@@ -156,10 +169,6 @@ def _trail(context: Context) -> list[bytes]:
     kept = context.state.config_records.get(TRAIL)
     requests = kept["requests"] if kept is not None else []
     return [item for item in requests if isinstance(item, bytes)] if isinstance(requests, list) else []
-
-
-def _keep_trail(context: Context, requests: list[bytes]) -> None:
-    context.state.config_records[TRAIL] = ConfigRecord({"requests": requests})
 
 
 def apps_for(

@@ -140,7 +140,7 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
         drive(FlowerParties(grid, run_id=run.config.name, expected=members, stop=stop))
 
     server, client = apps_for(lambda context: folder if (folder / SETTINGS).is_file() else Path.cwd(), main)
-    logging.getLogger("flwr").setLevel(logging.ERROR)
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)  # one line says what its traces would: see FlowerParties
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

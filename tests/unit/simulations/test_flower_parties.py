@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
+from collegium.coordinator.rounds.rounds import OnReply
 from collegium.errors import DataError, QuorumNotReached, Unreachable
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.replies import Description, Failure
-from collegium.protocol.requests import Describe, HoldPool
-from collegium.simulations.flower_parties import RECORD, FlowerParties
+from collegium.protocol.replies import Description, Failure, ReplyBody
+from collegium.protocol.requests import Describe, HoldPool, RequestBody
+from collegium.settings import validate_config
+from collegium.simulations.cohort import PreparedRun, prepare_run, virtual_party
+from collegium.simulations.config import SimulationConfig
+from collegium.simulations.flower_parties import MESSAGE_TYPE, RECORD, FlowerParties, _answer
+from collegium.simulations.simulate import coordinator_of
 
 
 @pytest.fixture(autouse=True)
@@ -100,9 +107,10 @@ def test_a_node_that_says_nothing_has_missed_the_deadline() -> None:
     assert asked(Grid(), lambda request, message: None, timeout_s=0.2) == Failure("deadline", "no answer within 0.2 s")
 
 
-def test_a_node_whose_process_failed_is_unreachable() -> None:
-    failure = asked(Grid(), lambda request, message: Message(Error(code=0, reason="out of memory"), reply_to=message))
-    assert isinstance(failure, Failure) and failure.code == "unreachable" and "out of memory" in failure.message
+def test_a_node_whose_process_failed_is_unreachable_and_one_line_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    failure = asked(Grid(), lambda request, message: Message(Error(code=0, reason="no\nmemory"), reply_to=message))
+    assert isinstance(failure, Failure) and failure.code == "unreachable" and "memory" in failure.message
+    assert caplog.messages == ["the engine lost 1 of 3 requests: no?memory"]
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff", b"", "text", 3])
@@ -178,3 +186,62 @@ def test_requests_arrive_whole() -> None:
     met.ask({"party-1": Describe()}, timeout_s=5)
     assert [(request.run_id, request.body) for request in seen] == [("run-1", Describe())]
     assert not isinstance(seen[0].body, HoldPool)
+
+
+class Played:
+    """`Parties` that `_answer` plays, each message in this process or, as another process would, afresh."""
+
+    def __init__(self, run: PreparedRun, *, afresh: bool) -> None:
+        self._run, self._afresh, self._asked = run, afresh, 0
+        self._contexts = {
+            member.name: Context(1, number, {"partition-id": number}, RecordDict(), {})
+            for number, member in enumerate(run.cohort)
+        }
+
+    def names(self) -> list[str]:
+        return list(self._contexts)
+
+    def ask(
+        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
+    ) -> dict[str, ReplyBody]:
+        replies = {}
+        for name, body in requests.items():
+            if self._afresh:
+                virtual_party.cache_clear()
+            self._asked += 1
+            record = ConfigRecord({"request": Request(f"r{self._asked}", "run", body).to_bytes()})
+            message = Message(RecordDict({RECORD: record}), dst_node_id=1, message_type=MESSAGE_TYPE)
+            answered = _answer(message, self._contexts[name], self._run.folder)
+            data = answered.content.config_records[RECORD]["reply"]
+            assert isinstance(data, bytes)
+            replies[name] = Reply.from_bytes(data).body
+        return replies
+
+
+@pytest.mark.slow
+def test_a_party_is_played_by_one_process_or_by_another_for_each_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another process first handles what it has not seen of a round; one that has seen it is not asked twice."""
+    task = {
+        "classes": ["a", "b"],
+        "inputs": {"kind": "table", "columns": [{"kind": "number", "name": "x", "low": 0, "high": 1}]},
+    }
+    values = np.linspace(0.0, 1.0, 90, dtype=np.float32)[:, None]
+    np.savez(tmp_path / "private.npz", x=values, y=np.arange(90) // 45)
+    np.savez(tmp_path / "pool.npz", x=values[::3])
+    sources = {name: {"source": str(tmp_path / f"{name}.npz")} for name in ("private", "pool")}
+    config = validate_config(
+        {"name": "run", "seed": 3, "task": task, "partition": {"kind": "iid", "parties": 3}, "budget": {"epsilon": 4.0}}
+        | {"sums": {"rounds": 2}}
+        | sources,
+        SimulationConfig,
+        "test",
+    )
+    labels = []
+    for afresh in (False, True):
+        run = prepare_run(config, tmp_path / str(afresh), data_root=None)
+        coordinator_of(run, Played(run, afresh=afresh), None).label()
+        labels.append((run.folder / "labels.csv").read_text())
+    assert labels[0] == labels[1] and len(labels[0].splitlines()) == 31
+    assert "asked-twice" not in caplog.text

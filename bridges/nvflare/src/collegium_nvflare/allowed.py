@@ -1,10 +1,15 @@
-"""A site's consent to our components: NVFlare builds only what the site's own resources.json lists."""
+"""A site's consent to our components: NVFlare builds only what the site's own resources.json lists.
+
+A site's log of a job says why a request failed, which the server must not learn. A start-up kit of NVFlare sends
+the errors in it, and a job may ask for all of it, unless that file forbids both.
+"""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+from nvflare.app_common.logging.constants import ALLOW_LOG_STREAMING_VAR
 from nvflare.app_common.widgets.component_path_authorizer import CLASS_ALLOW_LIST
 
 from collegium.errors import ConfigurationError
@@ -19,7 +24,7 @@ def component(of: type) -> str:
 
 
 def allow(workspace: Path) -> Path:
-    """Add our two components to those that jobs may use in this workspace; returns the file that says so.
+    """Add our two components to those that jobs may use in this workspace, and keep logs here; returns the file.
 
     Raises
     ------
@@ -37,5 +42,6 @@ def allow(workspace: Path) -> Path:
         raise ConfigurationError(f"{there} is no file of NVFlare's resources: restore it") from error
     ours = [component(one) for one in (CoordinatorController, PartyExecutor)]
     resources[CLASS_ALLOW_LIST] = [*listed, *(one for one in ours if one not in listed)]
+    resources[ALLOW_LOG_STREAMING_VAR] = False
     write_whole(file, json.dumps(resources, indent=2) + "\n")
     return file

@@ -32,11 +32,27 @@ def allow(
 ) -> None:
     """Let jobs use Collegium's two components at this site: NVFlare builds none that its resources.json does not list.
 
-    Jobs bring no code: what runs is the package that this site installed.
+    Jobs bring no code: what runs is the package that this site installed. What a job logs stays at the site, which
+    NVFlare would else send to the server: resources.json says allow_log_streaming = false afterwards.
     """
     from collegium_nvflare.allowed import allow as allow_in
 
-    typer.echo(f"{allow_in(workspace)} lists Collegium's components; start the site again if it runs")
+    done = f"{allow_in(workspace)} lists Collegium's components and keeps the logs of jobs here"
+    typer.echo(f"{done}; start the site again if it runs")
+
+
+@app.command(epilog="Example: collegium nvflare show WORKSPACE")
+def show(
+    workspace: Annotated[Path, typer.Argument(help="The folder of this site's start-up kit, which bears its name.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print what this site is, what it would answer and what it has spent; nothing is sent anywhere."""
+    from collegium.parties.cli import show_party
+    from collegium_nvflare.own_folder import own_folder
+    from collegium_nvflare.site import SiteConfig
+
+    folder = own_folder(str(workspace), workspace.resolve().name)
+    show_party(SiteConfig.read(folder / "party.toml"), folder, as_json=as_json)
 
 
 @app.command(epilog="Example: collegium nvflare job consortium.toml --output jobs")

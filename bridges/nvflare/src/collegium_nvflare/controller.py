@@ -11,6 +11,8 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from collegium.clock import utc_now
+from collegium.coordinator.report.statement import render, statement_of
 from collegium.coordinator.rounds.rounds import quorum_count
 from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Progress, Reach, Storage, Watch
 from collegium.coordinator.run.run_record import RunRecord
@@ -26,7 +28,7 @@ from collegium.logs import event
 from collegium.protocol.replies import Failure
 from collegium.protocol.roster import Roster
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM
-from collegium.whole_files import exclusive, remove_stale_temp_files, storing
+from collegium.whole_files import exclusive, remove_stale_temp_files, storing, write_whole
 from collegium_nvflare import tasks
 from collegium_nvflare.members import JobMembers
 from collegium_nvflare.own_folder import SERVER, own_folder
@@ -35,7 +37,7 @@ from collegium_nvflare.public_files import CONSORTIUM, below, public_file
 
 logger = logging.getLogger("collegium.coordinator")
 
-RESULTS = ("run.json", "labels.csv", "student.safetensors", "report.html")
+RESULTS = ("run.json", "labels.csv", "student.safetensors", "report.html", "statement.html")
 """Of the run's folder, what the job's own folder gets a copy of, and with it whoever downloads the job's result."""
 _JOIN_S = 120.0
 
@@ -115,6 +117,8 @@ class CoordinatorController(Controller):
             self._parties = parties
             roster = self._gathered(config, parties, members)
             record = coordinator(roster, roster.signing_keys()).run()
+            stated = statement_of(place.run, utc_now().isoformat(timespec="seconds"))
+            write_whole(place.run / "statement.html", render(stated))
             _publish(place.run, Path(workspace.get_run_dir(job)) / "collegium")
             return record
 

@@ -74,7 +74,8 @@ def agreed_policy(consortium: Path) -> tuple[str, str]:
     config = read_consortium(consortium)
     public = load_public(config.run, public_root(config, None))
     terms = announced_terms(config.run, config.queries.count, public.spec)
-    return policy_text(terms), promised(terms)
+    text = policy_text(terms).replace("collegium party show party.toml", "collegium nvflare show WORKSPACE")
+    return text, promised(terms)
 
 
 def _copy_public(source: DataSource, root: Path | None, base: Path, server: Path) -> None:
