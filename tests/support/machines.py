@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.processes import children, read_until
+from support.processes import descendants, read_until
 
 HEAD, SECOND = "10.77.0.1", "10.77.0.2"
 SHOWN = Path("/mnt")
@@ -63,10 +63,8 @@ def _machine(before: Sequence[str], address: str, mounts: str) -> Iterator[Machi
     command = [*before, *_MACHINE, _RUNS.format(address, mounts)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         read_until(process.stdout, "up")
-        pid = process.pid
-        while found := children(pid):  # of nsenter and unshare; the last is the machine's first
-            (pid,) = found
-        yield Machine(pid)
+        # Of nsenter and unshare one after the other; the last is the machine's first.
+        yield Machine(descendants(process.pid)[-1])
 
 
 @contextmanager

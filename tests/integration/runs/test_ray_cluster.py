@@ -123,7 +123,7 @@ def test_the_labels_are_those_of_a_run_without_ray(
 ) -> None:
     head, second = cluster
     process = simulated(head, "both")
-    both = computes(head) and computes(second)
+    both = comes_true(lambda: computes(head) and computes(second))
     said = output(process)
     assert both and process.returncode == 0, said
     assert not second.has(SHOWN / "both") and not second.has(folder / "both") and head.has(SHOWN / "both")
@@ -137,6 +137,7 @@ def test_after_a_machine_died_nothing_is_paid_twice(
     """It dies when the first votes of the second round are in: that sum is paid for, and not opened."""
     head, second = cluster
     process = simulated(head, "left")
+    assert comes_true(lambda: computes(second))
     read_until(process.stdout, VOTES)
     os.kill(second.pid, signal.SIGKILL)
     said = output(process)
