@@ -55,6 +55,7 @@ def test_whoever_downloads_the_jobs_result_has_student_and_report(finished: tupl
         "labels.csv",
         "report.html",
         "run.json",
+        "statement.html",
         "student.safetensors",
     ]
     assert (results / "student.safetensors").read_bytes() == trial.run.student.read_bytes()
