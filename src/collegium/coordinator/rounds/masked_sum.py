@@ -199,11 +199,11 @@ class MaskedTotal:
             requests |= {name: SecureSumStep(step) for name, step in messages.items()}
         taken = set[str]()
 
-        def take(name: str, reply: ReplyBody) -> ReplyBody:
+        def take(name: str, reply: ReplyBody) -> ReplyBody | None:
             """At once, as a masked vector is large: once it is added up, nobody holds it."""
             taken.add(name)
             self.outcomes[name] = _accepted(of_party[name], name, reply)
-            return _TAKEN
+            return _TAKEN if isinstance(reply, SecureSumAnswer) else None
 
         replies = self.sum.parties.ask(requests, timeout_s=self.round.deadline_s, on_reply=take)
         for name in replies.keys() - taken:  # no reply came
