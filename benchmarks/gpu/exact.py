@@ -161,8 +161,9 @@ def neighbours(size: Size, device: str) -> list[Part]:
     run(device, 1)
     device_s, on_device = seconds(lambda: run(device, size.queries))
     cpu_s, on_cpu = seconds(lambda: run("cpu", fewer))
-    part = Part(f"neighbours, {size.queries:,} queries of {size.held:,}", device_s, None, cpu_s, cpu_of=0.05)
-    part.cpu_of = fewer / size.queries
+    part = Part(
+        f"neighbours, {size.queries:,} queries of {size.held:,}", device_s, None, cpu_s, cpu_of=fewer / size.queries
+    )
     alike = all(np.array_equal(a, b) for a, b in zip(on_device, on_cpu, strict=False))
     part.checks = {"the neighbours are the CPU's": alike}
     return [part]

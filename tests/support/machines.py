@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.processes import descendants, read_until
+from benchmarks.usage import tree_pids
+
+from support.processes import read_until
 
 HEAD, SECOND = "10.77.0.1", "10.77.0.2"
 SHOWN = Path("/mnt")
@@ -64,7 +66,7 @@ def _machine(before: Sequence[str], address: str, mounts: str) -> Iterator[Machi
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         read_until(process.stdout, "up")
         # Of nsenter and unshare one after the other; the last is the machine's first.
-        yield Machine(descendants(process.pid)[-1])
+        yield Machine(tree_pids(process.pid)[-1])
 
 
 @contextmanager

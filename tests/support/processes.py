@@ -137,22 +137,6 @@ def killed_at_the_end() -> Iterator[list[subprocess.Popen[str]]]:
                 kill(process)
 
 
-def descendants(pid: int) -> list[int]:
-    """Processes that ``pid`` started, and what these started."""
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        try:
-            status = (entry / "stat").read_text()
-        except OSError:
-            continue
-        if entry.name.isdigit():
-            parents.setdefault(int(status.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found = [pid]
-    for one in found:
-        found += parents.get(one, [])
-    return found[1:]
-
-
 def have_ended(pids: Sequence[int]) -> bool:
     """Whether all these processes end within `PATIENCE_S`; one that nobody has waited for counts as ended."""
     return comes_true(lambda: not any(map(_is_running, pids)))

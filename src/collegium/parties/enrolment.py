@@ -150,15 +150,18 @@ def enrolled_tasks(folder: Path) -> tuple[Task, ...]:
         raise StorageError(f"cannot read {file}: enrol again in the same folder, which writes it anew") from error
 
 
-def policy_text(terms: AnnouncedTerms) -> str:
-    """A policy file that agrees to what was announced and to nothing weaker; never to sums in the clear."""
+def policy_text(terms: AnnouncedTerms, show: str = "collegium party show party.toml") -> str:
+    """A policy file that agrees to what was announced and to nothing weaker; never to sums in the clear.
+
+    ``show`` is the command that prints it beside what was answered.
+    """
     values = {name: toml_value(value) for name, value in terms.policy().items()}
     floors = "\n".join(
         f"{name} = {value}" for name, value in values.items() if name.startswith("minimum_") or name == "questions"
     )
     limits = "\n".join(f"{name} = {values[name]}" for name in LIMITS if name in values)
     said = "\n".join(f"# {line}" for line in textwrap.wrap(promised(terms), 118))
-    return filled("collegium.parties", "policy.toml", floors=floors, limits=limits, promised=said, **values)
+    return filled("collegium.parties", "policy.toml", floors=floors, limits=limits, promised=said, show=show, **values)
 
 
 def promised(terms: AnnouncedTerms) -> str:

@@ -23,7 +23,7 @@ from collegium.protocol.identities import issue_kit
 from collegium.protocol.roster import Roster
 from collegium.settings import toml_value
 from collegium.simulations.cohort import COORDINATOR, ROSTER, CohortMember, PreparedRun, own_kinds
-from collegium.simulations.party_processes import PartyProcess, party_processes
+from collegium.simulations.party_processes import LEAVE_S, PartyProcess, party_processes
 from collegium.simulations.simulate import coordinator_of
 
 HOST = "localhost"
@@ -31,7 +31,6 @@ POLICY = "policy.toml"
 REPEATS = 100
 """How often rounds may be asked again: records that were made for a run have no budgets beside the run's own."""
 _CONNECT_S = 120.0
-_LEAVE_S = 20.0
 
 
 def launch(
@@ -149,6 +148,6 @@ def _died(processes: list[PartyProcess]) -> str:
 
 
 def _wait_for_exit(processes: list[PartyProcess]) -> None:
-    deadline = time.monotonic() + _LEAVE_S
+    deadline = time.monotonic() + LEAVE_S
     for party in processes:
         party.wait(deadline - time.monotonic())

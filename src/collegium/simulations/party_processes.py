@@ -21,7 +21,8 @@ from warnings import filterwarnings
 
 LOG = "party.log"
 LOADED = ("pandas", "scipy.linalg", "collegium.parties.opening", "collegium.parties.session")
-_LEAVE_S = 20.0
+LEAVE_S = 20.0
+"""How long a process may take to end."""
 
 
 class PartyProcess:
@@ -56,7 +57,7 @@ class PartyProcess:
     def kill(self) -> None:
         """End it at once, and wait until it has ended."""
         self.send(signal.SIGKILL)
-        self.wait(_LEAVE_S)
+        self.wait(LEAVE_S)
 
     def wait(self, timeout_s: float) -> bool:
         """Whether it has ended, for which it is waited this long."""
@@ -95,7 +96,7 @@ def party_processes(configs: dict[str, Path], *, torch: bool) -> Iterator[list[P
                 for party in parties:
                     if party.pid:
                         party.send(number)
-                if all(party.wait(_LEAVE_S) for party in parties if party.pid):
+                if all(party.wait(LEAVE_S) for party in parties if party.pid):
                     break
             copied.terminate()
             hearing.join()

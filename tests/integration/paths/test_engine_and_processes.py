@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from benchmarks.usage import tree_pids
 from support.paths import (
     EPSILON,
     KINDS,
@@ -33,7 +34,7 @@ from support.paths import (
     write_config,
     write_files,
 )
-from support.processes import command, descendants, have_ended, read_until, start_collegium
+from support.processes import command, have_ended, read_until, start_collegium
 from support.runs import labels_csv, paid
 
 import collegium as cg
@@ -117,7 +118,7 @@ def test_killed_wherever_it_says_how_far_it_is_it_goes_on_and_pays_once(
         process = start_collegium(transport, config, "--run", run, folder=tmp_path)
         try:
             read_until(process.stdout, line)
-            others = descendants(process.pid)
+            others = tree_pids(process.pid)[1:]
         finally:
             os.kill(process.pid, signal.SIGKILL)
             process.communicate()

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import COMMAND_S, Finished, command, descendants, have_ended, read_until, start_collegium
+from benchmarks.usage import tree_pids
+from support.processes import COMMAND_S, Finished, command, have_ended, read_until, start_collegium
 from support.runs import FORESTS, Paid, labels_csv, paid, run_in_process, tiny, write_config
 
 from collegium.privacy.ledger.ledger import Ledger
@@ -47,7 +48,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     killed = start_collegium("launch", config, "--run", run, folder=base)
     try:
         read_until(killed.stdout, "labels issued: 5 of 12")
-        parties = descendants(killed.pid)
+        parties = tree_pids(killed.pid)[1:]
         assert len(parties) == 3  # two parties, and the process that they are copies of
     finally:
         os.kill(killed.pid, signal.SIGKILL)
@@ -123,7 +124,7 @@ def test_an_interrupt_ends_everything_and_says_how_to_go_on(how: str, number: si
     process = start_collegium(how, config, "--run", run, folder=tmp_path, **as_in_a_script)
     try:
         read_until(process.stdout, "labels issued: 5 of 12")
-        parties = descendants(process.pid)  # of the engine: its own processes
+        parties = tree_pids(process.pid)[1:]  # of the engine: its own processes
         if number is signal.SIGINT:
             os.killpg(process.pid, number)  # as the keyboard does
         else:

@@ -74,8 +74,7 @@ def agreed_policy(consortium: Path) -> tuple[str, str]:
     config = read_consortium(consortium)
     public = load_public(config.run, public_root(config, None))
     terms = announced_terms(config.run, config.queries.count, public.spec)
-    text = policy_text(terms).replace("collegium party show party.toml", "collegium nvflare show WORKSPACE")
-    return text, promised(terms)
+    return policy_text(terms, show="collegium nvflare show WORKSPACE"), promised(terms)
 
 
 def _copy_public(source: DataSource, root: Path | None, base: Path, server: Path) -> None:
