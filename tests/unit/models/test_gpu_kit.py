@@ -91,6 +91,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[OnThePretended]:
         monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
     with WithoutWholeProducts(), OnThePretended() as pretended:
         yield pretended
+    torch.get_device_module.cache_clear()  # torch keeps what it was told: the module of "cuda" would stay the CPU's
 
 
 @pytest.mark.parametrize("measure", [class_sums, networks, neighbours])
@@ -105,6 +106,10 @@ def test_the_pretended_gpu_refuses_what_gpus_lack(cuda: OnThePretended) -> None:
     with pytest.raises(NotImplementedError, match="whole numbers"):
         whole @ whole
     assert (whole.double() @ whole.double()).sum() == 8
+
+
+def test_nothing_of_the_pretended_gpu_stays() -> None:
+    assert torch.get_device_module("cuda") is torch.cuda
 
 
 def test_numbers_that_differ_are_counted_and_told() -> None:
