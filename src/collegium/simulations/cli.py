@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,12 +63,16 @@ def demo(
 
       collegium demo --teachers
     """
-    from collegium.simulations.launcher import launch as drive
+    from collegium.simulations.party_processes import PartyProcesses
 
     folder = run or Path("runs") / ("demo-teachers" if teachers else "demo")
     if not as_json:
         typer.echo(TO_SEE_OF_TEACHERS if teachers else TO_SEE)
-    run_and_show(demo_settings(teachers=teachers), folder, None, drive, "party processes", as_json=as_json)
+    with PartyProcesses(torch=True) as host:  # loads while the run is prepared
+        from collegium.simulations.launcher import launch
+
+        drive = partial(launch, host=host)
+        run_and_show(demo_settings(teachers=teachers), folder, None, drive, "party processes", as_json=as_json)
     if not as_json:
         typer.echo(SEEN.format(run=folder))
 

@@ -6,6 +6,7 @@ same key.
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.errors import CollegiumError, QuorumNotReached
@@ -22,8 +24,9 @@ from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.roster import Roster
 from collegium.settings import toml_value
+from collegium.simulations.baseline import Baseline, MeasuredBeside
 from collegium.simulations.cohort import COORDINATOR, ROSTER, CohortMember, PreparedRun, own_kinds
-from collegium.simulations.party_processes import LEAVE_S, PartyProcess, party_processes
+from collegium.simulations.party_processes import LEAVE_S, PartyProcess, PartyProcesses
 from collegium.simulations.simulate import coordinator_of
 
 HOST = "localhost"
@@ -38,6 +41,7 @@ def launch(
     on_progress: Callable[[Progress], None] | None = None,
     on_started: Callable[[list[PartyProcess]], None] | None = None,
     over: Callable[[Parties], Parties] = lambda parties: parties,
+    host: PartyProcesses | None = None,
 ) -> RunRecord:
     """Do a prepared run with one process for each party.
 
@@ -45,6 +49,7 @@ def launch(
     ----------
     on_started : called once all parties are connected, with their processes.
     over : what the coordinator reaches in place of the parties that it is given.
+    host : has begun to load what the parties need, and begins them; made here where it is None.
 
     Returns
     -------
@@ -60,15 +65,22 @@ def launch(
     for member in run.cohort:
         issue_kit(authority, member.credentials, member.name, "party")
     roster = Roster.load(run.folder / ROSTER)
-    with GrpcParties(credentials=coordinator, roster=roster, task=run.config.task, run_id=run.config.name) as parties:
-        coordinating = coordinator_of(run, over(parties), on_progress, signer=coordinator.signing_key)
+    on_progress, baseline = on_progress or (lambda step: None), Baseline.of(run)
+    with (
+        GrpcParties(credentials=coordinator, roster=roster, task=run.config.task, run_id=run.config.name) as parties,
+        nullcontext() if baseline is None else MeasuredBeside(baseline, on_progress) as beside,
+    ):
+        coordinating = coordinator_of(run, over(parties), on_progress, signer=coordinator.signing_key, beside=beside)
         coordinating.check()
         port = parties.start(f"{HOST}:0")
         images = run.config.task.inputs.kind == "image"
-        with party_processes(_configs(run, port), torch=images) as processes:
+        with PartyProcesses(torch=images) if host is None else nullcontext(host) as copied:
+            processes = copied.begin(_configs(run, port))
             if images and find_spec("torch"):
                 import_module("torch")  # while the parties begin; what learns from images needs it later
             _wait_for_all(parties, processes)
+            if beside is not None and ((kept := RunFolder(run.folder).read()) is None or kept.baseline is None):
+                beside.begin()
             if on_started is not None:
                 on_started(processes)
             try:

@@ -5,12 +5,13 @@ configuration of its own, with its own process number, log, memory and files; wh
 libraries are loaded (macOS), each loads them itself.
 """
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from runpy import run_module
@@ -71,35 +72,49 @@ class PartyProcess:
             self._told.notify_all()
 
 
-@contextmanager
-def party_processes(configs: dict[str, Path], *, torch: bool) -> Iterator[list[PartyProcess]]:
+class PartyProcesses:
     """One process for each party within this context; those that still run at its end are ended.
+
+    The libraries are loaded from the start of the context on, while a run is prepared, and the parties begin later.
 
     Parameters
     ----------
-    configs : for each party's name its TOML file, in a folder of its own, which gets the log
     torch : whether the parties are likely to need torch
     """
-    parties = [PartyProcess(name, config.with_name(LOG)) for name, config in configs.items()]
-    for party in parties:
-        party.log.write_bytes(b"")
-    words = [sys.executable, "-m", __name__, *["torch"] * torch, *map(str, configs.values())]
-    # The standard input of all closes with this process, however that ends.
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as copied:
-        assert copied.stdout is not None
-        hearing = Thread(target=_hear, args=(copied.stdout, parties), daemon=True)
-        hearing.start()
-        try:
-            yield parties
-        finally:
+
+    def __init__(self, *, torch: bool) -> None:
+        words = [sys.executable, "-m", __name__, *["torch"] * torch]
+        # The standard input of all closes with this process, however that ends.
+        self._copied = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._parties: list[PartyProcess] = []
+        self._hearing: Thread | None = None
+
+    def begin(self, configs: dict[str, Path]) -> list[PartyProcess]:
+        """Begin one for each party's name, on its TOML file, in a folder of its own, which gets the log; once."""
+        self._parties = [PartyProcess(name, config.with_name(LOG)) for name, config in configs.items()]
+        for party in self._parties:
+            party.log.write_bytes(b"")
+        assert self._copied.stdin is not None and self._copied.stdout is not None
+        self._copied.stdin.write(json.dumps([str(config) for config in configs.values()]) + "\n")
+        self._copied.stdin.flush()
+        self._hearing = Thread(target=_hear, args=(self._copied.stdout, self._parties), daemon=True)
+        self._hearing.start()
+        return self._parties
+
+    def __enter__(self) -> "PartyProcesses":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._copied:
             for number in (signal.SIGTERM, signal.SIGKILL):
-                for party in parties:
+                for party in self._parties:
                     if party.pid:
                         party.send(number)
-                if all(party.wait(LEAVE_S) for party in parties if party.pid):
+                if all(party.wait(LEAVE_S) for party in self._parties if party.pid):
                     break
-            copied.terminate()
-            hearing.join()
+            self._copied.terminate()
+            if self._hearing is not None:
+                self._hearing.join()
 
 
 def _hear(told: IO[str], parties: list[PartyProcess]) -> None:
@@ -127,14 +142,14 @@ def _serve(config: Path) -> NoReturn:
 
 
 def main(words: Sequence[str]) -> None:
-    """Load what parties need, begin one copy for each configuration, and tell when each ends."""
+    """Load what parties need, begin one copy for each configuration that comes in, and tell when each ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches each party and what started this
-    images = words[0] == "torch"
     if sys.platform != "darwin":
-        for module in (*LOADED, *["torch"] * images):
+        for module in (*LOADED, *words):
             with suppress(ImportError):
                 import_module(module)
-    configs = [Path(word) for word in words[images:]]
+    with open(0, "rb", buffering=0, closefd=False) as told:  # unbuffered: the rest is the copies'
+        configs = [Path(config) for config in json.loads(told.readline() or "[]")]
     # Python 3.12 warns where a library has threads. Those here are of OpenBLAS, which ends them before a copy is made.
     filterwarnings("ignore", category=DeprecationWarning)
     running: dict[int, int] = {}

@@ -7,15 +7,14 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.coordinator.rounds.rounds import OnReply, Parties
-from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Progress, Reach, Storage, Watch
-from collegium.coordinator.run.label_set import prediction_quality
+from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Reach, Storage, Watch
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
 from collegium.coordinator.run.surroundings import OnProgress
@@ -28,6 +27,7 @@ from collegium.protocol.identities import Credentials
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.protocol.roster import Roster
+from collegium.simulations.baseline import Baseline, MeasuredBeside
 from collegium.simulations.cohort import (
     COORDINATOR,
     ROSTER,
@@ -45,10 +45,21 @@ if TYPE_CHECKING:
 
 
 def coordinator_of(
-    run: PreparedRun, parties: Parties, on_progress: OnProgress | None, *, signer: Ed25519PrivateKey | None = None
+    run: PreparedRun,
+    parties: Parties,
+    on_progress: OnProgress | None,
+    *,
+    signer: Ed25519PrivateKey | None = None,
+    beside: MeasuredBeside | None = None,
 ) -> CoordinatorRun:
-    """The coordinator that drives the run over ``parties``."""
+    """The coordinator that drives the run over ``parties``.
+
+    The run's baseline, if it has one, is measured ``beside`` it or, without that, after it in this process.
+    """
     on_progress = on_progress or (lambda step: None)
+    measure: Callable[[], BaselineRecord] | None = beside
+    if beside is None and (baseline := Baseline.of(run)) is not None:
+        measure = partial(baseline.measure, on_progress)
     engine = run.config.engine
     return CoordinatorRun(
         run.config,
@@ -60,10 +71,7 @@ def coordinator_of(
         Storage(run.folder, signer=signer),
         public=run.public,
         compute=Compute(engine.device, engine.workers * engine.threads),
-        watch=Watch(
-            on_progress,
-            baseline=baseline_of(run, on_progress),
-        ),
+        watch=Watch(on_progress, baseline=measure),
     )
 
 
@@ -172,34 +180,6 @@ def drive_prepared(grid: "Grid", folder: Path) -> None:
     parties = FlowerParties(grid, run_id=run.config.name, expected=len(run.cohort))
     console.print(*screen_of(run), sep="\n", highlight=False, markup=False, soft_wrap=True)
     print_summary(coordinator_of(run, parties, RunProgress(console)).run(), folder, console)
-
-
-def baseline_of(run: PreparedRun, on_progress: OnProgress) -> Callable[[], BaselineRecord] | None:
-    """Measures the model that pooled records would give, if the configuration asks for it."""
-    wanted, holdout = run.config.baseline, run.public.holdout
-    if wanted is None or holdout is None:
-        return None
-    from collegium.coordinator.students import chosen_method, fit_student
-
-    chosen_method(wanted.method, wanted.options, run.config.task)  # a mistake in it shows before anything is spent
-
-    def measure() -> BaselineRecord:
-        student = fit_student(
-            wanted.method,
-            run.private.x,
-            np.arange(len(run.private)),
-            run.private.labels(),
-            run.config.task,
-            seed=run.config.seed or 0,
-            device=run.config.engine.device,
-            threads=run.config.engine.workers * run.config.engine.threads,
-            options=wanted.options,
-            progress=lambda done, total: on_progress(Progress("baseline", done, total)),
-        )
-        quality = prediction_quality(student.predict(holdout.x), holdout.labels(), run.config.task)
-        return BaselineRecord(method=wanted.method, records=len(run.private), accuracy=quality.accuracy)
-
-    return measure
 
 
 def _require_cluster(address: str) -> None:
