@@ -300,7 +300,7 @@ class Methods:
         found = sums.of_pool(split.pool, split.task)
         network = networks_beside(self._problem(), found, Kernel().steps) if found.clear else None
         if network is None:
-            weights = sums.next_weights(found.spectrum, self.classes) if found.clear else None
+            weights = sums.next_weights(found.spectrum, self.classes, 2) if found.clear else None
             further = self._released(own.records.sums(own.kernel, weights), sigma, seed, weights)
             sums = replace(sums, rounds=(*sums.rounds, further))
         else:
@@ -326,7 +326,7 @@ class Methods:
         for number in range(rounds):
             exact = own.records.sums(own.kernel, weights) if number else own.sums
             sums = replace(sums, rounds=(*sums.rounds, self._released(exact, sigma, [self.seed, number], weights)))
-            weights = sums.next_weights(own.spectrum, self.classes)
+            weights = sums.next_weights(own.spectrum, self.classes, rounds)
         return own.test_vectors @ sums.classifier(split.pool, split.task, spectrum=own.spectrum).coefficients
 
     def _problem(self) -> LearningProblem:

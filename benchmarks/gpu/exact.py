@@ -89,7 +89,7 @@ def _rounds(size: Size, device: str, sums: _Sums) -> Part:
     kernel = KernelMap.of_pool(sums.spec, sums.pool, sums.task.inputs)
     spectrum, rounds, found = PoolSpectrum.of_pool(kernel, sums.pool), list[Round](), [list[Any](), list[Any]()]
     for _ in range(size.rounds):
-        weights = NoisySums(sums.spec, tuple(rounds)).next_weights(spectrum, CLASSES) if rounds else None
+        weights = NoisySums(sums.spec, tuple(rounds)).next_weights(spectrum, CLASSES, size.rounds) if rounds else None
         device_s, on_device = seconds(lambda: sums.of(size.checked, device, weights))  # noqa: B023
         cpu_s, on_cpu = seconds(lambda: sums.of(size.checked, "cpu", weights))  # noqa: B023
         part.device_s, part.cpu_s = part.device_s + device_s, part.cpu_s + cpu_s

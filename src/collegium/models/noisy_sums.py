@@ -10,9 +10,11 @@ n is read from the sum's last entry, which carries the same noise. The constant 
 **Rounds.** A later round asks for the sum G of φ(x) ⊗ (e_y − p(x)) under weights W that follow from the rounds before:
 p(x) are the shares of multinomial logistic regression, softmax(Wᵀφ(x)). Every round gives its own Newton estimate
 B = G + h·M·W of what the weights should satisfy, where h = 1/2 bounds the curvature of softmax (Böhning 1992). The
-estimates are averaged, the s-th of them with weight s, and filtered. The average of T estimates whose noise is σ√T has
-noise σ (1.12σ with these weights). So where noise rules, T rounds are worth one. Where it does not, the fixed point
-satisfies the records' own logistic regression, whatever the covariance of the pool is.
+estimates are averaged and filtered. The average of T estimates whose noise is σ√T has noise σ. So where noise rules, T
+rounds are worth one. The weights of a round follow from an average in which the s-th estimate has weight s: it forgets
+the first ones sooner, and its fixed point satisfies the records' own logistic regression, whatever the covariance of
+the pool is. Where the records are less than a quarter of those that the noise of all rounds needs, weights would follow
+from noise: there are none, and the rounds are one sum.
 
 **The pool.** What the noise hides, the pool's own structure shows in part. After the last round, the classifier gives
 every input of the pool a share in each class (`pool_shares.shares_in_classes`), where the classes are as frequent as
@@ -164,12 +166,14 @@ class NoisySums:
     rounds : at least one, in their order.
     contributions : how many contributions a sum stands for, where that is public; read from the counts where None.
     drawn : whether the pool was drawn from the public schema, so that its structure says nothing of the records'.
+    shares : how much each round counts in their mean; alike where None.
     """
 
     kernel: KernelSpec
     rounds: tuple[Round, ...]
     contributions: float | None = None
     drawn: bool = False
+    shares: tuple[float, ...] | None = None
     _found: list["OfPool"] = field(default_factory=list, init=False, repr=False)
 
     def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> "OfPool":
@@ -196,7 +200,7 @@ class NoisySums:
         """
         if self.contributions is not None or link is _LINEAR:
             return self.count(classes)
-        noise = math.sqrt(sum(one.noise**2 for one in self.rounds)) / len(self.rounds) / count_of_one(classes)
+        noise = math.hypot(*(one.noise for one in self.rounds)) / len(self.rounds) / count_of_one(classes)
         return max(self.count(classes), noise)
 
     def classifier(
@@ -231,10 +235,17 @@ class NoisySums:
             weights[-1] -= np.array([-0.5, 0.5]) * moved / SHORT
         return KernelStudent(task, found.kernel, weights, self.residual, drawn=self.drawn), known, said
 
-    def next_weights(self, spectrum: PoolSpectrum, classes: int) -> Weights:
-        """Those under which a further round is asked for: the filtered mean of the estimates so far."""
-        found = self._of_records(spectrum, classes) if self.drawn else spectrum
-        known = self._filtered(found, classes, _LOGISTIC)
+    def next_weights(self, spectrum: PoolSpectrum, classes: int, rounds: int) -> Weights | None:
+        """Those under which a further one of so many ``rounds`` is asked for: from the filtered mean of the estimates.
+
+        None where the noise of all rounds would leave too little of them.
+        """
+        needed = spectrum.contributions_needed(self._noise() * math.sqrt(len(self.rounds) / rounds), classes)
+        if self.count(classes) < _CLEAR * needed:
+            return None
+        late = replace(self, shares=tuple(range(1, 1 + len(self.rounds))))
+        found = late._of_records(spectrum, classes) if self.drawn else spectrum
+        known = late._filtered(found, classes, _LOGISTIC)
         return Weights.of(known.weights(known.coefficients))
 
     @property
@@ -248,17 +259,21 @@ class NoisySums:
 
     def _noise(self) -> float:
         """Standard deviation of the noise on an entry of the mean of the rounds, in the units of the sums."""
-        noise = np.array([one.noise for one in self.rounds])
-        return math.sqrt(float(np.square(_shares_of_mean(self.rounds) * noise).sum()))
+        return math.hypot(*(share * one.noise for share, one in self._shared()))
 
     def _mean(self, spectrum: PoolSpectrum, classes: int, of_weights: Callable[[Floats], Floats]) -> Floats:
         """The mean over rounds of the sum, in contributions, and of what ``of_weights`` adds to it."""
         mean = np.zeros((len(spectrum.mean) + 1, classes))
-        for share, one in zip(_shares_of_mean(self.rounds), self.rounds, strict=True):
+        for share, one in self._shared():
             mean += share * _in_contributions(one, classes)
             if one.weights is not None:
                 mean += share * of_weights(one.weights.values)
         return mean
+
+    def _shared(self) -> list[tuple[float, Round]]:
+        """Each round with its part of the mean; these add up to 1."""
+        shares = self.shares or (1.0,) * len(self.rounds)
+        return [(share / sum(shares), one) for share, one in zip(shares, self.rounds, strict=True)]
 
     def class_sums(self, spectrum: PoolSpectrum, classes: int) -> Floats:
         """The mean over rounds of the sum of φ ⊗ (e_y − 1/C), in contributions, ``[dimensions, classes]``.
@@ -332,13 +347,6 @@ def added_up(parts: Sequence[NoisySums]) -> NoisySums:
         rounds.append(Round(values, math.hypot(*(one.noise for one in same)), same[0].weights))
     counted = [part.contributions for part in parts if part.contributions is not None]
     return NoisySums(parts[0].kernel, tuple(rounds), sum(counted) if counted else None, parts[0].drawn)
-
-
-def _shares_of_mean(rounds: Sequence[Round]) -> Floats:
-    """The weight of each round in the mean; they add up to 1."""
-    residual = any(one.weights is not None for one in rounds)
-    weights = np.arange(1.0, 1.0 + len(rounds)) if residual else np.ones(len(rounds))
-    return np.asarray(weights / weights.sum())
 
 
 def _fitted_to_pool(known: _Filtered, said: _Classes, link: _Link, passes: int, *, matched: bool) -> Floats:

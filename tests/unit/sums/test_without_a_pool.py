@@ -173,7 +173,7 @@ def asked(own: Examples, sigma: float, *, corrected: bool = True) -> Any:
         values = records.sums(kernel, weights)
         drawn = np.rint(generator.normal(0.0, noise, len(values))).astype(np.int64)
         sums = replace(sums, rounds=(*sums.rounds, Round(values + drawn, noise, weights)))
-        weights = (sums if corrected else replace(sums, drawn=False)).next_weights(of_pool, 2)
+        weights = (sums if corrected else replace(sums, drawn=False)).next_weights(of_pool, 2, 8)
     assert weights is not None
     if corrected:
         return sums.classifier(pool, RARE, spectrum=of_pool)

@@ -358,7 +358,8 @@ class SumsOfRun:
             self._judged.spectra[None] = found.spectrum
         if self._asking.per_party:
             return b""
-        return self._held[-1].next_weights(self._judged.spectrum(self._asking), self._classes).to_bytes()
+        weights = self._held[-1].next_weights(self._judged.spectrum(self._asking), self._classes, self._rounds)
+        return b"" if weights is None else weights.to_bytes()
 
     def _following(self, learned: bytes) -> ClassSums:
         if learned.startswith(_NETWORKS):
