@@ -28,7 +28,8 @@ fit to the pool. All of this follows from released sums and public inputs.
 
 **Without a pool.** Where the pool was drawn from the public schema (`data.drawn_pool`), it has no structure that tells
 classes apart. The filtered classifier is the final one, and the moment M is corrected by the rounds themselves
-(`models.records_spectrum`).
+(`models.records_spectrum`). M·W is wrong then by much, and by less the later W is: the s-th estimate has weight s in the
+final average too.
 
 References
 ----------
@@ -166,14 +167,14 @@ class NoisySums:
     rounds : at least one, in their order.
     contributions : how many contributions a sum stands for, where that is public; read from the counts where None.
     drawn : whether the pool was drawn from the public schema, so that its structure says nothing of the records'.
-    shares : how much each round counts in their mean; alike where None.
+    late : whether the s-th round counts s times in their mean, in place of all alike; so it does with a ``drawn`` pool.
     """
 
     kernel: KernelSpec
     rounds: tuple[Round, ...]
     contributions: float | None = None
     drawn: bool = False
-    shares: tuple[float, ...] | None = None
+    late: bool = False
     _found: list["OfPool"] = field(default_factory=list, init=False, repr=False)
 
     def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> "OfPool":
@@ -243,7 +244,7 @@ class NoisySums:
         needed = spectrum.contributions_needed(self._noise() * math.sqrt(len(self.rounds) / rounds), classes)
         if self.count(classes) < _CLEAR * needed:
             return None
-        late = replace(self, shares=tuple(range(1, 1 + len(self.rounds))))
+        late = replace(self, late=True)
         found = late._of_records(spectrum, classes) if self.drawn else spectrum
         known = late._filtered(found, classes, _LOGISTIC)
         return Weights.of(known.weights(known.coefficients))
@@ -272,7 +273,7 @@ class NoisySums:
 
     def _shared(self) -> list[tuple[float, Round]]:
         """Each round with its part of the mean; these add up to 1."""
-        shares = self.shares or (1.0,) * len(self.rounds)
+        shares = [s if (self.late or self.drawn) and self.residual else 1 for s in range(1, 1 + len(self.rounds))]
         return [(share / sum(shares), one) for share, one in zip(shares, self.rounds, strict=True)]
 
     def class_sums(self, spectrum: PoolSpectrum, classes: int) -> Floats:
