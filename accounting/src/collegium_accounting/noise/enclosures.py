@@ -56,7 +56,7 @@ class Mass:
 
     def exponent(self, x: int) -> Fraction:
         """E(x)."""
-        return x**self.power / self.unit
+        return Fraction(x**self.power) / self.unit
 
     def distribution(self, bits: int, zeros: int) -> tuple[list[int], list[int]]:
         """Enclosures of the distribution function F at ``bits`` bits, in the order 0, 1, −1, 2, −2, …
@@ -104,7 +104,7 @@ class Mass:
 
 
 def _shares(sums_low: list[int], sums_high: list[int], rest_high: int, bits: int) -> tuple[list[int], list[int]]:
-    """Sums of masses over the sum of all, which is at most ``rest_high`` more than the last; see `Mass.distribution`."""
+    """Sums of masses over the sum of all, at most ``rest_high`` more than the last sum; see `Mass.distribution`."""
     whole = 1 << bits
     all_low, all_high = sums_low[-1], sums_high[-1] + rest_high
     upper = [min(whole, -(-(one << bits) // all_low)) for one in sums_high]

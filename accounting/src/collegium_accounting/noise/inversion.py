@@ -5,17 +5,17 @@ bits come from the operating system. A random number U, uniform in [0, 1), is kn
 drawn: b bits that spell the word u say that U is uniform in [u/2^b, (u + 1)/2^b), and b more divide that interval
 evenly. What is decided is decided for all numbers of the interval, or b doubles.
 
-**Inversion.** Number the integers by j = 0, 1, 2, … in the order 0, 1, −1, 2, −2, …; F(j) is the mass of the first j + 1
-of them and F(−1) = 0. The draw is the integer numbered J = min{j : U < F(j)}. `Mass.distribution` gives integers with
-lower_j ≤ 2^b·F(j) ≤ upper_j. Let j = #{i : upper_i ≤ u}. If u < lower_j the draw is j; if not, more bits are drawn, and
-an enclosure as much tighter is made.
+**Inversion.** Number the integers by j = 0, 1, 2, … in the order 0, 1, −1, 2, −2, …; F(j) is the mass of the first
+j + 1 of them and F(−1) = 0. The draw is the integer numbered J = min{j : U < F(j)}. `Mass.distribution` gives integers
+with lower_j ≤ 2^b·F(j) ≤ upper_j. Let j = #{i : upper_i ≤ u}. If u < lower_j the draw is the integer numbered j; if
+not, more bits are drawn, and an enclosure as much tighter is made.
 
 *Theorem.* A draw ends with probability 1, and is the integer numbered j with probability exactly F(j) − F(j − 1).
 
 *Proof.* Upper bounds ascend, so upper_{j−1} ≤ u (or j = 0), and every U of the interval has
-F(j − 1) ≤ u/2^b ≤ U. If u < lower_j, then u + 1 ≤ lower_j, these being integers, and U < (u + 1)/2^b ≤ F(j). Hence J = j
-for every number of the interval: however many bits were looked at, the answer is J of the one U that all bits spell.
-And Pr[J = j] = Pr[F(j − 1) ≤ U < F(j)], the length of that interval. At b bits a word is open only if
+F(j − 1) ≤ u/2^b ≤ U. If u < lower_j, then u + 1 ≤ lower_j, these being integers, and U < (u + 1)/2^b ≤ F(j). Hence
+J = j for every number of the interval: however many bits were looked at, the answer is J of the one U that all bits
+spell. And Pr[J = j] = Pr[F(j − 1) ≤ U < F(j)], the length of that interval. At b bits a word is open only if
 lower_j ≤ u < upper_j for some j in the table. How many entries a table has and how wide they are grows with b no faster
 than a power of b (the last is as wide as what lies beyond it, less than one word, and rounding), and there are 2^b
 words: the share of open ones vanishes. ∎
@@ -33,37 +33,31 @@ repeated, afresh, until it accepts.
 *Proof.* An attempt proposes and accepts x with probability e^{−E(qk)}/(c·q)·e^{−E(y) + E(qk)} = e^{−E(|x|)}/(c·q), c
 being the same for all x. Attempts are independent, so what is accepted has this law, divided by its sum. ∎
 
-Whether U < e^{−t} is decided as above by an enclosure of e^{−t}. Since E is convex and v ≤ q, t is at most
-E(q(k + 1)) − E(qk), which grows with k: where k is in the table, a word below 2^b·e^{−t} for the table's last k accepts
-whatever k and v are, and nothing is computed.
+Whether a fresh U < e^{−t} is decided by `Acceptance`.
 
-**What time tells.** (Jin, McMurtry, Rubinstein, Ohrimenko 2022 recover draws of samplers whose number of attempts
-follows the value.) A draw from a table costs one binary search, whose number of steps is fixed and whose places in
-memory follow the draw; a table of 64 bits has fewer than 2^16 entries, so more bits are needed with probability below
-2^−47. Large scales repeat an attempt, but how often says nothing of the attempt that is accepted: attempts are
-independent. An acceptance is computed for words above a threshold, less than one attempt in 100, which word it is being
-independent of k and v. Other side channels of the processor are not defended against.
+**What time tells.** Where the number of steps of a sampler follows the value, its time tells the value (Jin, McMurtry,
+Rubinstein, Ohrimenko 2022). Here a draw from a table costs one binary search, whose number of steps is fixed and whose
+places in memory follow the draw; a table of 64 bits has fewer than 2^16 entries, so more bits are needed with
+probability below 2^−47. Large scales repeat an attempt, less than one in 100, but how often says nothing of the attempt
+that is accepted: attempts are independent. Its acceptance takes more than 32 bits with probability below 2^−19. Other
+side channels of the processor are not defended against.
 
 **int64.** The result is the draw modulo 2^64, between −2^63 and 2^63 − 1. With scales of at most 2^50 it is another
 number with probability below e^{−8191}, and then a function of the exact draw, which costs no privacy.
 """
 
 import math
-import os
-import secrets
 from bisect import bisect_right
 from fractions import Fraction
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium_accounting.errors import ConfigurationError
-from collegium_accounting.noise.enclosures import Mass, exp_minus
+from collegium_accounting.noise.acceptance import Acceptance
+from collegium_accounting.noise.bits import RandomBits, SystemBits
+from collegium_accounting.noise.enclosures import Mass
 from collegium_accounting.units import IntArray
-
-Words = NDArray[np.uint64]
 
 LARGEST_SCALE = 2.0**50
 _WIDEST_TABLE = {1: 2.0**9, 2: 2.0**11}
@@ -71,28 +65,6 @@ _WIDEST_TABLE = {1: 2.0**9, 2: 2.0**11}
 _WORD_BITS = 64
 _BLOCK = 2**16
 """Draws that are made at a time: what they take in memory does not grow with the number of draws."""
-
-
-class RandomBits(Protocol):
-    """Where independent uniform bits come from."""
-
-    def words(self, size: int, bits: int) -> Words:
-        """``size`` numbers of so many bits each, 1 to 64."""
-        ...
-
-    def more(self, bits: int) -> int:
-        """One number of any number of bits."""
-        ...
-
-
-class SystemBits:
-    """The operating system's randomness."""
-
-    def words(self, size: int, bits: int) -> Words:
-        return np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(64 - bits)
-
-    def more(self, bits: int) -> int:
-        return secrets.randbits(bits)
 
 
 class Sampler:
@@ -104,7 +76,7 @@ class Sampler:
     scale : the scale, or σ.
     bits : where random bits come from.
     word_bits : bits that are drawn of a number at first, at most 64.
-    widest_table : a scale below this has a table of its own, of 2·9.3 entries for each unit of σ, of 88 for Laplace.
+    widest_table : a power of two, at least 8; scales below it have a table of their own.
     """
 
     def __init__(
@@ -112,13 +84,12 @@ class Sampler:
     ) -> None:
         self._bits, self._word_bits = bits, word_bits
         self._shift = max(0, math.frexp(scale / widest_table)[1])  # m
-        self._mass = _mass(power, Fraction(scale))
         self._tabled = _mass(power, Fraction(scale) / 2**self._shift)
         lower, upper = self._tabled.distribution(word_bits, self._zeros)
         self._lower, self._upper = np.array(lower, dtype=np.uint64), np.array(upper[:-1], dtype=np.uint64)
-        farthest = (len(lower) - 1) >> 1
-        steepest = self._tabled.exponent(farthest + 1) - self._tabled.exponent(farthest)
-        self._accepted_below = np.uint64(exp_minus(steepest, word_bits)[0])
+        if self._shift:
+            last_block = (len(lower) - 1) >> 1
+            self._acceptance = Acceptance(_mass(power, Fraction(scale)), self._shift, last_block, bits, word_bits)
 
     @property
     def _zeros(self) -> int:
@@ -142,10 +113,7 @@ class Sampler:
             return np.where(numbers & 1, distance, -distance)
         block, negative = numbers >> 1, numbers & 1
         step = self._bits.words(size, self._shift).astype(np.int64) + negative
-        words = self._bits.words(size, self._word_bits)
-        accepted = (words < self._accepted_below) & (numbers < len(self._lower))
-        for i in np.flatnonzero(~accepted).tolist():
-            accepted[i] = self._accepts(int(block[i]), int(step[i]), int(words[i]))
+        accepted = self._acceptance.decide(block, step)
         distance = (block << self._shift) + step
         return np.where(negative, -distance, distance)[accepted]
 
@@ -167,20 +135,6 @@ class Sampler:
             number = bisect_right(upper, word)
             if word < lower[number]:
                 return number
-
-    def _accepts(self, block: int, step: int, word: int) -> bool:
-        """Whether U < e^{−t}, t = E(qk + v) − E(qk) for the block k and v = ``step``; ``word`` is how U begins."""
-        start = block << self._shift
-        t = self._mass.exponent(start + step) - self._mass.exponent(start)
-        bits = self._word_bits
-        while True:
-            low, high = exp_minus(t, bits)
-            if word < low:
-                return True
-            if word >= high:
-                return False
-            word = word << bits | self._bits.more(bits)
-            bits *= 2
 
 
 @lru_cache(maxsize=8)
