@@ -63,7 +63,7 @@ LARGEST_SCALE = 2.0**50
 _WIDEST_TABLE = {1: 2.0**9, 2: 2.0**11}
 """Scales below this have a table of their own: up to 45,000 entries for Laplace (1), 38,000 for Gaussian noise (2)."""
 _WORD_BITS = 64
-_BLOCK = 2**16
+_AT_A_TIME = 2**16
 """Draws that are made at a time: what they take in memory does not grow with the number of draws."""
 
 
@@ -100,7 +100,7 @@ class Sampler:
         """``size`` independent draws, shape ``[size]``."""
         drawn, done = np.empty(size, dtype=np.int64), 0
         while done < size:
-            some = self._attempts(min(size - done, _BLOCK))
+            some = self._attempts(min(size - done, _AT_A_TIME))
             drawn[done : done + len(some)] = some
             done += len(some)
         return drawn
