@@ -9,6 +9,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 import mpmath
@@ -262,6 +263,24 @@ def test_exponentials_are_enclosed_and_narrowly(t, bits):
     true = mpmath.ldexp(mpmath.exp(-exact(t)), bits)
     assert low <= true <= high <= low + 2
     assert t or low == high == 2**bits
+
+
+@pytest.mark.parametrize("t", [Fraction(1, 3), Fraction(1, 7), Fraction(355, 113), Fraction(20)])
+@pytest.mark.parametrize("bits", range(1, 40))
+def test_exponentials_are_enclosed_however_coarsely_they_are_computed(t, bits):
+    """Without guard bits every rounding the wrong way would be seen at some precision."""
+    low, high = exp_minus(t, bits, guard_bits=0)
+    assert low <= mpmath.ldexp(mpmath.exp(-exact(t)), bits) <= high
+
+
+@pytest.mark.parametrize("zeros", [1, 2])
+@pytest.mark.parametrize("bits", range(8, 24))
+@pytest.mark.parametrize(("power", "scale"), [(1, 3.7), (2, 3.7)])
+def test_the_distribution_is_enclosed_however_coarsely_it_is_computed(power, scale, bits, zeros):
+    """The same, with 5 guard bits."""
+    lower, upper = replace(mass_of(power, scale), guard_bits=5).distribution(bits, zeros)
+    for low, step, high in zip(lower, TrueLaw(power, scale).steps(len(lower), zeros), upper, strict=True):
+        assert low <= mpmath.ldexp(step, bits) <= high
 
 
 @pytest.mark.parametrize("zeros", [1, 2])

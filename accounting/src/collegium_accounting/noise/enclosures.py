@@ -8,18 +8,15 @@ wide. No floating point occurs, and the scale of the noise is the rational numbe
 from dataclasses import dataclass
 from fractions import Fraction
 
-_GUARD_BITS = 64
-"""Beyond the bits that are asked for. A table of n entries loses fewer than 3·log2(n) of them to rounding."""
 
-
-def exp_minus(t: Fraction, bits: int) -> tuple[int, int]:
-    """An enclosure of e^{−t}, t ≥ 0, whose ends are at most 2 apart.
+def exp_minus(t: Fraction, bits: int, guard_bits: int = 16) -> tuple[int, int]:
+    """An enclosure of e^{−t}, t ≥ 0, whose ends are at most 2 apart; with fewer than 16 guard bits they may be wider.
 
     With h halvings t/2^h < 1/2, so that each term of the series Σ (t/2^h)^n/n! is at most half of the one before it;
     e^{−t} is the reciprocal of its sum, squared h times.
     """
     halvings = max(0, t.numerator.bit_length() - t.denominator.bit_length() + 2)
-    precision = bits + 2 * halvings + 16
+    precision = bits + 2 * halvings + guard_bits
     whole, parts = t.numerator << precision, t.denominator << halvings
     square = 1 << 2 * precision
     low = square // _series(-(-whole // parts), precision, rounded_up=True)
@@ -49,10 +46,12 @@ class Mass:
     ----------
     power : 1 for discrete Laplace noise, 2 for a discrete Gaussian.
     unit : the scale of Laplace noise; 2σ² of a Gaussian.
+    guard_bits : beyond the bits asked for; a table of n entries loses fewer than 3·log2(n) of them to rounding.
     """
 
     power: int
     unit: Fraction
+    guard_bits: int = 64
 
     def exponent(self, x: int) -> Fraction:
         """E(x)."""
@@ -79,7 +78,7 @@ class Mass:
         ρ_{x+1} = ρ_x·e^{−E(2) + 2E(1)}, as E(x + 1) − E(x) is linear in x. ρ_x never grows, so the masses from x on add
         up to at most w_x/(1 − ρ_x).
         """
-        precision = bits + _GUARD_BITS
+        precision = bits + self.guard_bits
         one = 1 << precision
         first = self.exponent(1)
         bend_low, bend_high = exp_minus(self.exponent(2) - 2 * first, precision)
