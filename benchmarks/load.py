@@ -6,8 +6,8 @@ N`` the same round by N virtual parties on Flower's engine. The teachers are con
 is measured, and the pool is at the parties already.
 
 ``--class-sums 50000`` adds the default: a pool check, eight rounds of class sums of so many entries and an evaluation,
-of parties with four records each; and the CPU that Flower's own SecAgg+ takes for as many sums. Exact noise takes a
-party more than all else, which ``--seeded`` leaves out. ``--queries 0`` leaves out the votes.
+of parties with four records each; and the CPU that Flower's own SecAgg+ takes for as many sums. ``--queries 0`` leaves
+out the votes.
 
 ``--slow 1`` has a party answer only after the deadline; ``--connect-only 1000`` has so many sessions connect and stay,
 without a round.
@@ -223,9 +223,7 @@ def main() -> None:
     parser.add_argument("--class-sums", type=int, default=0, metavar="N", help="the default, with sums of N entries")
     parser.add_argument("--rounds", type=int, default=8, help="of class sums")
     parser.add_argument("--groups", type=int, default=1, help="of parties in class sums")
-    parser.add_argument(
-        "--seeded", action="store_true", help="parties' noise in class sums from a seed: the protocol is measured alone"
-    )
+    parser.add_argument("--seeded", action="store_true", help="parties' noise in class sums from a seed")
     parser.add_argument("--party-processes", type=int, default=2, help="processes that share the sessions")
     parser.add_argument("--slow", type=int, default=0, help="parties that answer after three deadlines only")
     parser.add_argument("--deadline", type=float, default=300.0, help="seconds that each phase of the round may take")

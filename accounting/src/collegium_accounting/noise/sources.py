@@ -1,8 +1,8 @@
 """Where noise comes from: the operating system's randomness to release, a seed to test and to reproduce.
 
-Floating-point samplers leak through their rounding (Mironov 2012), so a release uses the exact
-discrete samplers of Canonne, Kamath and Steinke (2020) as shipped by OpenDP, on integers alone. OpenDP is
-imported by the first draw: most of what the package computes draws nothing.
+Floating-point samplers leak through their rounding (Mironov 2012), so a release draws with the exact samplers of
+`noise.inversion`, on integers alone, and takes the noisy maximum of the exponential mechanism from OpenDP, which the
+first such maximum imports.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium_accounting.errors import ConfigurationError
+from collegium_accounting.noise.inversion import system_sampler
 from collegium_accounting.units import IntArray
 
 
@@ -26,19 +27,20 @@ class SystemNoise:
 
     def laplace(self, scale: float, shape: tuple[int, ...]) -> IntArray:
         """Discrete Laplace, mass ∝ e^{−|x|/scale}."""
-        space = _integers(), _opendp().metrics.l1_distance(T="i64")
-        return _zeros_through(_opendp().measurements.make_laplace(*space, scale=_positive(scale)), shape)
+        return system_sampler(1, _positive(scale)).draw(math.prod(shape)).reshape(shape)
 
     def gaussian(self, sigma: float, shape: tuple[int, ...]) -> IntArray:
         """Discrete Gaussian, mass ∝ e^{−x²/2σ²}."""
-        space = _integers(), _opendp().metrics.l2_distance(T="f64")
-        return _zeros_through(_opendp().measurements.make_gaussian(*space, scale=_positive(sigma)), shape)
+        return system_sampler(2, _positive(sigma)).draw(math.prod(shape)).reshape(shape)
 
     def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
         """OpenDP's noisy max under zero-concentrated divergence, which is the Gumbel one, compared exactly."""
-        space = _integers(), _opendp().metrics.linf_distance(T="i64")
-        select = _opendp().measurements.make_noisy_max(
-            *space, _opendp().measures.zero_concentrated_divergence(), scale=_positive(scale)
+        dp = _opendp()
+        select = dp.measurements.make_noisy_max(
+            dp.domains.vector_domain(dp.domains.atom_domain(T="i64")),
+            dp.metrics.linf_distance(T="i64"),
+            dp.measures.zero_concentrated_divergence(),
+            scale=_positive(scale),
         )
         return np.array([select(row) for row in counts.tolist()], dtype=np.int64)
 
@@ -103,18 +105,6 @@ def _opendp() -> Any:
 
     enable_features("contrib")
     return opendp
-
-
-def _integers() -> Any:
-    """The domain of vectors of integers."""
-    domains = _opendp().domains
-    return domains.vector_domain(domains.atom_domain(T="i64"))
-
-
-def _zeros_through(measurement: Any, shape: tuple[int, ...]) -> IntArray:
-    size = math.prod(shape)
-    drawn = measurement([0] * size) if size else []
-    return np.asarray(drawn, dtype=np.int64).reshape(shape)
 
 
 def _positive(scale: float) -> float:
