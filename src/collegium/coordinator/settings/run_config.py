@@ -1,7 +1,7 @@
 """What a run is asked to do: the part of a configuration file that every way of running shares; its public data."""
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -308,9 +308,8 @@ class RunConfig(Frozen):
     def class_sums(self) -> int:
         """How many class sums there are: those configured or, where that is `AUTO`, as public facts decide.
 
-        Where records are protected, there are two of images if the student has networks, and else eight rounds, unless
-        the noise is so large for so many classes that it decides: then one sum and the pool's own structure say more.
-        Where the noise is configured, each sum has it, and there is one. Where the pool is drawn, there are eight.
+        Where records are protected, there are two of images if the student has networks, and else eight rounds. Where
+        the noise is configured, each sum has it, and there is one, unless the pool is drawn.
         """
         rounds = self.mechanism.parameters.get("rounds", self.sums.rounds)
         if rounds != AUTO:
@@ -319,11 +318,7 @@ class RunConfig(Frozen):
             return 1
         if self._networks:
             return 2
-        if self.drawn:
-            return MOST_ROUNDS
-        if "sigma" in self.mechanism.parameters:
-            return 1
-        return rounds_for(self.mechanism.kind, len(self.task.classes), self.budget.epsilon, self.budget.delta)
+        return 1 if "sigma" in self.mechanism.parameters and not self.drawn else MOST_ROUNDS
 
     @property
     def networks_learn(self) -> bool:
@@ -413,15 +408,6 @@ class RunConfig(Frozen):
 
 DRAWN_BANDWIDTH = 2.0
 """Of the kernel where the pool is drawn from the schema, in units of the median distance: nearly linear."""
-_NOISE_DECIDES, _OF_TWO = 8.0, 16.0
-"""The noise of one sum, in contributions, above which class sums are asked for once; the latter with two classes."""
-
-
-@cache
-def rounds_for(sums: type[Mechanism], classes: int, epsilon: float, delta: float) -> int:
-    """How many rounds of such sums share a budget, where no configuration says it: 8, or 1 where noise decides."""
-    alone = sums.within_budget({"classes": classes}, epsilon, delta)["sigma"]
-    return MOST_ROUNDS if alone <= (_OF_TWO if classes == 2 else _NOISE_DECIDES) else 1
 
 
 _SEVERAL = {"image": "images", "table": "rows of a table", "vector": "vectors"}
