@@ -13,8 +13,8 @@ B = G + h·M·W of what the weights should satisfy, where h = 1/2 bounds the cur
 estimates are averaged and filtered. The average of T estimates whose noise is σ√T has noise σ. So where noise rules, T
 rounds are worth one. The weights of a round follow from an average in which the s-th estimate has weight s: it forgets
 the first ones sooner, and its fixed point satisfies the records' own logistic regression, whatever the covariance of
-the pool is. Where the records are less than a quarter of those that the noise of all rounds needs, weights would follow
-from noise: there are none, and the rounds are one sum.
+the pool is. Where the records are less than half of those that the noise of all rounds needs, weights would follow from
+noise: there are none, and the rounds are one sum.
 
 **The pool.** What the noise hides, the pool's own structure shows in part. After the last round, the classifier gives
 every input of the pool a share in each class (`pool_shares.shares_in_classes`), where the classes are as frequent as
@@ -65,6 +65,7 @@ On held-out records of three sets it is 2.7 to 4.3 times as long; the filter wor
 """
 _FEWEST_RECORDS = 10.0
 _CLEAR = 0.25
+_ENOUGH = 0.5
 _POOL_WEIGHT = 0.3
 _PASSES = 3
 _SURELY = 0.005
@@ -242,7 +243,7 @@ class NoisySums:
         None where the noise of all rounds would leave too little of them.
         """
         needed = spectrum.contributions_needed(self._noise() * math.sqrt(len(self.rounds) / rounds), classes)
-        if self.count(classes) < _CLEAR * needed:
+        if self.count(classes) < _ENOUGH * needed:
             return None
         late = replace(self, late=True)
         found = late._of_records(spectrum, classes) if self.drawn else spectrum
