@@ -261,21 +261,16 @@ class NoisySums:
 
     def _noise(self) -> float:
         """Standard deviation of the noise on an entry of the mean of the rounds, in the units of the sums."""
-        return math.hypot(*(share * one.noise for share, one in self._shared()))
+        return math.hypot(*(share * one.noise for share, one in _shared(self)))
 
     def _mean(self, spectrum: PoolSpectrum, classes: int, of_weights: Callable[[Floats], Floats]) -> Floats:
         """The mean over rounds of the sum, in contributions, and of what ``of_weights`` adds to it."""
         mean = np.zeros((len(spectrum.mean) + 1, classes))
-        for share, one in self._shared():
+        for share, one in _shared(self):
             mean += share * _in_contributions(one, classes)
             if one.weights is not None:
                 mean += share * of_weights(one.weights.values)
         return mean
-
-    def _shared(self) -> list[tuple[float, Round]]:
-        """Each round with its part of the mean; these add up to 1."""
-        shares = [s if (self.late or self.drawn) and self.residual else 1 for s in range(1, 1 + len(self.rounds))]
-        return [(share / sum(shares), one) for share, one in zip(shares, self.rounds, strict=True)]
 
     def class_sums(self, spectrum: PoolSpectrum, classes: int) -> Floats:
         """The mean over rounds of the sum of φ ⊗ (e_y − 1/C), in contributions, ``[dimensions, classes]``.
@@ -349,6 +344,12 @@ def added_up(parts: Sequence[NoisySums]) -> NoisySums:
         rounds.append(Round(values, math.hypot(*(one.noise for one in same)), same[0].weights))
     counted = [part.contributions for part in parts if part.contributions is not None]
     return NoisySums(parts[0].kernel, tuple(rounds), sum(counted) if counted else None, parts[0].drawn)
+
+
+def _shared(sums: NoisySums) -> list[tuple[float, Round]]:
+    """Each round with its part of the mean; these add up to 1."""
+    shares = [s if (sums.late or sums.drawn) and sums.residual else 1 for s in range(1, 1 + len(sums.rounds))]
+    return [(share / sum(shares), one) for share, one in zip(shares, sums.rounds, strict=True)]
 
 
 def _fitted_to_pool(known: _Filtered, said: _Classes, link: _Link, passes: int, *, matched: bool) -> Floats:

@@ -86,14 +86,15 @@ def test_votes_never_touch_the_disk(run: Run, parties: LocalParties, tmp_path: P
     for party in parties.by_name.values():
         party.teachers, party.mistakes = CANARY, 0.0
     total = str(CANARY * len(parties.by_name))
+    number = rf"(?<![\w.]){total}(?![\w.])"  # times and digests have these digits by chance
     run("private", teachers={"per_party": CANARY})
     for path in (tmp_path / "private").rglob("*"):
         if path.is_file() and path.name not in ("run.json", "report.html"):
-            assert total.encode() not in path.read_bytes(), path
+            assert not re.search(number.encode(), path.read_bytes()), path
     record = json.loads((tmp_path / "private" / "run.json").read_text())
     for entry in record["rounds"]:
         assert entry.pop("teachers") == int(total)
-    assert total not in json.dumps(record)
+    assert not re.search(number, json.dumps(record))
 
 
 def test_what_a_party_says_is_shown_as_text(run: Run, parties: LocalParties) -> None:

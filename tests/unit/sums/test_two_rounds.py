@@ -247,7 +247,7 @@ def test_rounds_that_contradict_each_other_or_the_unit_are_refused_in_one_line(c
         ({"budget": {"epsilon": 1.0, "unit": "party"}}, 1),
         ({"student": {"method": "kernel", "options": {"steps": 0}}}, 8),
         ({"student": {"method": "random-forest"}}, 8),
-        ({"student": {"method": "random-forest"}, "budget": {"epsilon": 0.4}}, 1),
+        ({"student": {"method": "random-forest"}, "budget": {"epsilon": 0.4}}, 8),
         ({"sums": {"rounds": 1}}, 1),
         ({"mechanism": {"name": "class-sums", "parameters": {"sigma": 5.0, "rounds": 1}}}, 1),
     ],
