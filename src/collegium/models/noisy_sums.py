@@ -28,8 +28,8 @@ fit to the pool. All of this follows from released sums and public inputs.
 
 **Without a pool.** Where the pool was drawn from the public schema (`data.drawn_pool`), it has no structure that tells
 classes apart. The filtered classifier is the final one, and the moment M is corrected by the rounds themselves
-(`models.records_spectrum`). M·W is still wrong by much, and by less the later W is: the s-th estimate has weight s in
-the final average too.
+(`models.records_spectrum`). M·W is still wrong by much, and by less the later W is: every later round is under weights, and the
+s-th estimate has weight s in the final average too.
 
 References
 ----------
@@ -240,10 +240,10 @@ class NoisySums:
     def next_weights(self, spectrum: PoolSpectrum, classes: int, rounds: int) -> Weights | None:
         """Those under which a further one of so many ``rounds`` is asked for: from the filtered mean of the estimates.
 
-        None where the noise of all rounds would leave too little of them.
+        None where the noise of all rounds would leave too little of them, unless the pool was drawn.
         """
         needed = spectrum.contributions_needed(self._noise() * math.sqrt(len(self.rounds) / rounds), classes)
-        if self.count(classes) < _ENOUGH * needed:
+        if not self.drawn and self.count(classes) < _ENOUGH * needed:
             return None
         late = replace(self, late=True)
         found = late._of_records(spectrum, classes) if self.drawn else spectrum
