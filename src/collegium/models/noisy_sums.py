@@ -28,8 +28,8 @@ fit to the pool. All of this follows from released sums and public inputs.
 
 **Without a pool.** Where the pool was drawn from the public schema (`data.drawn_pool`), it has no structure that tells
 classes apart. The filtered classifier is the final one, and the moment M is corrected by the rounds themselves
-(`models.records_spectrum`). M·W is still wrong by much, and by less the later W is: every later round is under weights, and the
-s-th estimate has weight s in the final average too.
+(`models.records_spectrum`). M·W is still wrong by much, and by less the later W is: every later round is under weights,
+and the s-th estimate has weight s in the final average too.
 
 References
 ----------
