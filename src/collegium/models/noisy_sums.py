@@ -8,13 +8,14 @@ the other constants of the default, was chosen on records that were held out fro
 n is read from the sum's last entry, which carries the same noise. The constant entry of φ gives Pr[y] − 1/C.
 
 **Rounds.** A later round asks for the sum G of φ(x) ⊗ (e_y − p(x)) under weights W that follow from the rounds before:
-p(x) are the shares of multinomial logistic regression, softmax(Wᵀφ(x)). Every round gives its own Newton estimate
-B = G + h·M·W of what the weights should satisfy, where h = 1/2 bounds the curvature of softmax (Böhning 1992). The
-estimates are averaged and filtered. The average of T estimates whose noise is σ√T has noise σ. So where noise rules, T
-rounds are worth one. The weights of a round follow from an average in which the s-th estimate has weight s: it forgets
-the first ones sooner, and its fixed point satisfies the records' own logistic regression, whatever the covariance of
-the pool is. Where the records are less than half of those that the noise of all rounds needs, weights would follow from
-noise: there are none, and the rounds are one sum.
+p(x) are the shares of multinomial logistic regression, softmax(Wᵀφ(x)). Every round gives its own Newton estimate B = G
++ h·M·W of what the weights should satisfy, where h = 1/2 bounds the curvature of softmax (Böhning 1992). The estimates
+are averaged and filtered. The average of T estimates whose noise is σ√T has noise σ. So where noise rules, T rounds are
+worth one. The weights of a round follow from an average in which the s-th estimate has weight s: it forgets the first
+ones sooner, and its fixed point satisfies the records' own logistic regression, whatever the covariance of the pool is.
+With two classes the last classifier follows from that average too, whose noise is 1.12σ for eight rounds. Where the
+records are less than half of those that the noise of all rounds needs, weights would follow from noise: there are none,
+and the rounds are one sum.
 
 **The pool.** What the noise hides, the pool's own structure shows in part. After the last round, the classifier gives
 every input of the pool a share in each class (`pool_shares.shares_in_classes`), where the classes are as frequent as
@@ -168,7 +169,8 @@ class NoisySums:
     rounds : at least one, in their order.
     contributions : how many contributions a sum stands for, where that is public; read from the counts where None.
     drawn : whether the pool was drawn from the public schema, so that its structure says nothing of the records'.
-    late : whether the s-th round counts s times in their mean, in place of all alike; so it does with a ``drawn`` pool.
+    late : whether the s-th round counts s times in their mean, in place of all alike; so it does with two classes and
+        with a ``drawn`` pool.
     """
 
     kernel: KernelSpec
@@ -183,7 +185,7 @@ class NoisySums:
         if not self._found:
             spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
             student, known, said = self._fit(spectrum, task)
-            needed = spectrum.contributions_needed(self._noise(), len(task.classes))
+            needed = spectrum.contributions_needed(self._noise(len(task.classes)), len(task.classes))
             clear = self.count(len(task.classes)) >= _CLEAR * needed
             self._found.append(OfPool(student, student.probabilities(pool), clear, self, known, said))
         return self._found[0]
@@ -242,7 +244,7 @@ class NoisySums:
 
         None where the noise of all rounds would leave too little of them, unless the pool was drawn.
         """
-        needed = spectrum.contributions_needed(self._noise() * math.sqrt(len(self.rounds) / rounds), classes)
+        needed = spectrum.contributions_needed(self._noise(classes) * math.sqrt(len(self.rounds) / rounds), classes)
         if not self.drawn and self.count(classes) < _ENOUGH * needed:
             return None
         late = replace(self, late=True)
@@ -259,14 +261,14 @@ class NoisySums:
     def _link(self) -> _Link:
         return _LOGISTIC if self.residual else _LINEAR
 
-    def _noise(self) -> float:
+    def _noise(self, classes: int) -> float:
         """Standard deviation of the noise on an entry of the mean of the rounds, in the units of the sums."""
-        return math.hypot(*(share * one.noise for share, one in _shared(self)))
+        return math.hypot(*(share * one.noise for share, one in _shared(self, classes)))
 
     def _mean(self, spectrum: PoolSpectrum, classes: int, of_weights: Callable[[Floats], Floats]) -> Floats:
         """The mean over rounds of the sum, in contributions, and of what ``of_weights`` adds to it."""
         mean = np.zeros((len(spectrum.mean) + 1, classes))
-        for share, one in _shared(self):
+        for share, one in _shared(self, classes):
             mean += share * _in_contributions(one, classes)
             if one.weights is not None:
                 mean += share * of_weights(one.weights.values)
@@ -286,7 +288,7 @@ class NoisySums:
 
     def noise(self, classes: int) -> float:
         """Standard deviation of the noise on an entry of the mean of the rounds, in contributions."""
-        return self._noise() / (ONE * code_one(classes) * classes)
+        return self._noise(classes) / (ONE * code_one(classes) * classes)
 
     def _of_records(self, spectrum: PoolSpectrum, classes: int) -> PoolSpectrum:
         """The spectrum of a drawn pool, corrected by what later rounds show of the records."""
@@ -346,9 +348,10 @@ def added_up(parts: Sequence[NoisySums]) -> NoisySums:
     return NoisySums(parts[0].kernel, tuple(rounds), sum(counted) if counted else None, parts[0].drawn)
 
 
-def _shared(sums: NoisySums) -> list[tuple[float, Round]]:
+def _shared(sums: NoisySums, classes: int) -> list[tuple[float, Round]]:
     """Each round with its part of the mean; these add up to 1."""
-    shares = [s if (sums.late or sums.drawn) and sums.residual else 1 for s in range(1, 1 + len(sums.rounds))]
+    late = sums.residual and (sums.late or sums.drawn or classes == 2)
+    shares = [s if late else 1 for s in range(1, 1 + len(sums.rounds))]
     return [(share / sum(shares), one) for share, one in zip(shares, sums.rounds, strict=True)]
 
 
