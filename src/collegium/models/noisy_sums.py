@@ -13,9 +13,9 @@ p(x) are the shares of multinomial logistic regression, softmax(Wᵀφ(x)). Ever
 are averaged and filtered. The average of T estimates whose noise is σ√T has noise σ. So where noise rules, T rounds are
 worth one. The weights of a round follow from an average in which the s-th estimate has weight s: it forgets the first
 ones sooner, and its fixed point satisfies the records' own logistic regression, whatever the covariance of the pool is.
-With two classes the last classifier follows from that average too, whose noise is 1.12σ for eight rounds. Where the
-records are less than half of those that the noise of all rounds needs, weights would follow from noise: there are none,
-and the rounds are one sum.
+Where the records are four times those that the noise of all rounds needs, the last classifier follows from that average
+too. Where they are less than half of those, weights would follow from noise: there are none, and the rounds are one
+sum.
 
 **The pool.** What the noise hides, the pool's own structure shows in part. After the last round, the classifier gives
 every input of the pool a share in each class (`pool_shares.shares_in_classes`), where the classes are as frequent as
@@ -30,7 +30,7 @@ fit to the pool. All of this follows from released sums and public inputs.
 **Without a pool.** Where the pool was drawn from the public schema (`data.drawn_pool`), it has no structure that tells
 classes apart. The filtered classifier is the final one, and the moment M is corrected by the rounds themselves
 (`models.records_spectrum`). M·W is still wrong by much, and by less the later W is: every later round is under weights,
-and the s-th estimate has weight s in the final average too.
+and the s-th estimate has weight s in the last average too.
 
 References
 ----------
@@ -65,8 +65,7 @@ PARTY_CONTRIBUTIONS = 3.0
 On held-out records of three sets it is 2.7 to 4.3 times as long; the filter works alike from 2 to 4.
 """
 _FEWEST_RECORDS = 10.0
-_CLEAR = 0.25
-_ENOUGH = 0.5
+_CLEAR, _ENOUGH, _PLENTY = 0.25, 0.5, 4.0
 _POOL_WEIGHT = 0.3
 _PASSES = 3
 _SURELY = 0.005
@@ -169,8 +168,7 @@ class NoisySums:
     rounds : at least one, in their order.
     contributions : how many contributions a sum stands for, where that is public; read from the counts where None.
     drawn : whether the pool was drawn from the public schema, so that its structure says nothing of the records'.
-    late : whether the s-th round counts s times in their mean, in place of all alike; so it does with two classes and
-        with a ``drawn`` pool.
+    late : whether the s-th round counts s times in their mean, in place of all alike.
     """
 
     kernel: KernelSpec
@@ -185,8 +183,7 @@ class NoisySums:
         if not self._found:
             spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
             student, known, said = self._fit(spectrum, task)
-            needed = spectrum.contributions_needed(self._noise(len(task.classes)), len(task.classes))
-            clear = self.count(len(task.classes)) >= _CLEAR * needed
+            clear = _has(self, _CLEAR, spectrum, len(task.classes), self._noise())
             self._found.append(OfPool(student, student.probabilities(pool), clear, self, known, said))
         return self._found[0]
 
@@ -223,6 +220,8 @@ class NoisySums:
     def _fit(self, found: PoolSpectrum, task: Task) -> tuple[KernelStudent, _Filtered, _Classes]:
         """The classifier, and what it was fitted to."""
         classes = len(task.classes)
+        if self.residual and not self.late and (self.drawn or _has(self, _PLENTY, found, classes, self._noise())):
+            return replace(self, late=True)._fit(found, task)
         known = self._filtered(self._of_records(found, classes) if self.drawn else found, classes, self._link)
         said = self._of_classes(known)
         of_records = self.contributions is None
@@ -244,8 +243,8 @@ class NoisySums:
 
         None where the noise of all rounds would leave too little of them, unless the pool was drawn.
         """
-        needed = spectrum.contributions_needed(self._noise(classes) * math.sqrt(len(self.rounds) / rounds), classes)
-        if not self.drawn and self.count(classes) < _ENOUGH * needed:
+        noise = self._noise() * math.sqrt(len(self.rounds) / rounds)
+        if not self.drawn and not _has(self, _ENOUGH, spectrum, classes, noise):
             return None
         late = replace(self, late=True)
         found = late._of_records(spectrum, classes) if self.drawn else spectrum
@@ -261,14 +260,14 @@ class NoisySums:
     def _link(self) -> _Link:
         return _LOGISTIC if self.residual else _LINEAR
 
-    def _noise(self, classes: int) -> float:
+    def _noise(self) -> float:
         """Standard deviation of the noise on an entry of the mean of the rounds, in the units of the sums."""
-        return math.hypot(*(share * one.noise for share, one in _shared(self, classes)))
+        return math.hypot(*(share * one.noise for share, one in _shared(self)))
 
     def _mean(self, spectrum: PoolSpectrum, classes: int, of_weights: Callable[[Floats], Floats]) -> Floats:
         """The mean over rounds of the sum, in contributions, and of what ``of_weights`` adds to it."""
         mean = np.zeros((len(spectrum.mean) + 1, classes))
-        for share, one in _shared(self, classes):
+        for share, one in _shared(self):
             mean += share * _in_contributions(one, classes)
             if one.weights is not None:
                 mean += share * of_weights(one.weights.values)
@@ -288,7 +287,7 @@ class NoisySums:
 
     def noise(self, classes: int) -> float:
         """Standard deviation of the noise on an entry of the mean of the rounds, in contributions."""
-        return self._noise(classes) / (ONE * code_one(classes) * classes)
+        return self._noise() / (ONE * code_one(classes) * classes)
 
     def _of_records(self, spectrum: PoolSpectrum, classes: int) -> PoolSpectrum:
         """The spectrum of a drawn pool, corrected by what later rounds show of the records."""
@@ -348,10 +347,14 @@ def added_up(parts: Sequence[NoisySums]) -> NoisySums:
     return NoisySums(parts[0].kernel, tuple(rounds), sum(counted) if counted else None, parts[0].drawn)
 
 
-def _shared(sums: NoisySums, classes: int) -> list[tuple[float, Round]]:
+def _has(sums: NoisySums, times: float, spectrum: PoolSpectrum, classes: int, noise: float) -> bool:
+    """Whether there are so many times the contributions that a sum with this noise needs."""
+    return sums.count(classes) >= times * spectrum.contributions_needed(noise, classes)
+
+
+def _shared(sums: NoisySums) -> list[tuple[float, Round]]:
     """Each round with its part of the mean; these add up to 1."""
-    late = sums.residual and (sums.late or sums.drawn or classes == 2)
-    shares = [s if late else 1 for s in range(1, 1 + len(sums.rounds))]
+    shares = [s if sums.late else 1 for s in range(1, 1 + len(sums.rounds))]
     return [(share / sum(shares), one) for share, one in zip(shares, sums.rounds, strict=True)]
 
 

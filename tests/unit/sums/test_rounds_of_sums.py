@@ -76,7 +76,7 @@ def test_the_mean_of_eight_rounds_has_the_noise_of_one_sum_of_the_same_epsilon()
             np.rint(generator.normal(0.0, sigma * 8**0.5, 3 * SPEC.dimensions + 1)).astype(np.int64) for _ in range(8)
         ]
         sums = NoisySums(SPEC, tuple(Round(values, sigma * 8**0.5, weights) for values in drawn_), 600.0)
-        assert sums._noise(3) == pytest.approx(sigma, rel=1e-12)
+        assert sums._noise() == pytest.approx(sigma, rel=1e-12)
         spectrum = PoolSpectrum(None, np.zeros(100), np.zeros(100), np.eye(100), np.zeros((1, 100)))  # type: ignore[arg-type]
         found.append(sums._mean(spectrum, 3, np.zeros_like))
     unit = ONE * code_one(3) * 3
@@ -124,7 +124,7 @@ def test_the_fixed_point_satisfies_the_records_own_regression() -> None:
 def test_the_mean_of_two_sums_under_the_same_map_has_less_noise() -> None:
     values = [np.array([*range(SPEC.dimensions * 3), 9]) * scale for scale in (2, 4)]
     twice = NoisySums(SPEC, (Round(values[0], 3.0), Round(values[1], 4.0)), 7.0)
-    assert twice._noise(2) == pytest.approx(2.5)
+    assert twice._noise() == pytest.approx(2.5)
     pool = drawn(400, 3, 0.25).x
     alone = NoisySums(SPEC, (Round((values[0] + values[1]) // 2, 2.5),), 7.0)
     found = [one.classifier(pool, TASK).coefficients for one in (twice, alone)]
