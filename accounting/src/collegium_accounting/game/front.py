@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium_accounting.elementary import FloatArray, log, total
-from collegium_accounting.game.cells import Cells, Enclosure
-from collegium_accounting.game.curves import Sampling, cell_curves
+from collegium_accounting.game.cells import Cells
+from collegium_accounting.game.curves import CellCurves, Sampling
 from collegium_accounting.units import IntArray
 
 _CORNERS = {2: ((1,), (0,)), 4: ((1, 2), (0, 3), (0, 2), (1, 3))}
@@ -33,7 +33,7 @@ _EXACT = 52
 
 
 class Positions(Protocol):
-    """A family of positions that can be enclosed cell by cell: a ``Line`` or a ``Plane``."""
+    """A family of positions that can be bounded cell by cell: a ``Line``, a ``Plane`` or ``Rivals``."""
 
     @property
     def discrete(self) -> bool:
@@ -44,8 +44,12 @@ class Positions(Protocol):
         """Cells that cover every position that is searched."""
         ...
 
-    def enclose(self, cells: Cells) -> Enclosure:
-        """Bounds on the laws at every position in each cell."""
+    def corners(self, cells: Cells) -> FloatArray:
+        """(Q, ℓ) at some positions of each cell, shape ``[corners, 2, outcomes, cells]``."""
+        ...
+
+    def curves(self, cells: Cells, sampling: Sampling, grid: FloatArray, signed: bool) -> CellCurves:
+        """What any position of each cell gains, on k = e^{grid}; ``signed`` for closer bounds that take longer."""
         ...
 
     @property
@@ -307,7 +311,7 @@ class Front:
 
     def _part(self, family: int, cells: Cells) -> _Batch:
         positions = self._families[family]
-        curves = cell_curves(positions.enclose(cells), self._sampling, self._grid, self._signed)
+        curves = positions.curves(cells, self._sampling, self._grid, self._signed)
         corners = _CORNERS[cells.bounds.shape[1]]
         keys = np.zeros((len(cells.bounds), 4, 3), dtype=np.int64)
         keys[:, :, 0] = family

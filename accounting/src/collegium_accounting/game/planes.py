@@ -13,6 +13,7 @@ import numpy as np
 
 from collegium_accounting.elementary import FloatArray, exp
 from collegium_accounting.game.cells import Cells, Enclosure
+from collegium_accounting.game.curves import Enclosed
 from collegium_accounting.game.lattice import FAR_BELOW, Lattice
 from collegium_accounting.game.lines import Line
 from collegium_accounting.units import IntArray
@@ -29,7 +30,7 @@ _TABULATED = 625
 
 
 @dataclass(frozen=True)
-class Plane:
+class Plane(Enclosed):
     """Three outcomes at integer positions (x, y), and on the unbounded rectangles beside them."""
 
     lattice: Lattice

@@ -15,6 +15,7 @@ from collegium_accounting.game.lines import Line, discrete_line, logistic_line
 from collegium_accounting.game.planes import Plane
 from collegium_accounting.game.profile import Profile, check_delta
 from collegium_accounting.game.recursion import Game, Values, play, play_through
+from collegium_accounting.game.rivals import Rivals
 from collegium_accounting.progress import SearchStep, report_step
 from collegium_accounting.units import Adjacency
 
@@ -75,7 +76,9 @@ class RoundLaw:
     def games(self) -> tuple[Game, ...]:
         """The games whose largest value is the profile: one per ordered pair of neighbours that differs in law."""
         families: tuple[Positions, ...] = (self._line(),)
-        if self._moves_in_a_plane:
+        if self._moves_in_a_plane and self.noise == "discrete-laplace":
+            families = (Rivals(self.scale),)
+        elif self._moves_in_a_plane:
             planes = [Plane.build(self.noise, self.scale, tie_to_a) for tie_to_a in (True, False)]
             families = (*planes, planes[0].duel(self._line()))
         loss, lost = self._largest_loss()
