@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from collegium_accounting.elementary import FloatArray, exp, expm1, log, log1p
+from collegium_accounting.elementary import FloatArray, exp, expm1, interpolate, log, log1p
 from collegium_accounting.game.cells import Cells
 from collegium_accounting.game.curves import CellCurves, Sampling, enveloped_curves
 from collegium_accounting.units import IntArray
@@ -34,6 +34,12 @@ _STEPS = 10.0
 """Steps of M's place in a scale: a step is some votes, one vote or, down to ``_SMALLEST_SHARE``, a share of it."""
 
 _SMALLEST_SHARE = 8
+
+_MANY = 50
+"""Of more points k than these every second is computed."""
+
+_VANISHED = 200.0
+"""Scales beyond which no power of ρ is told from 0: e^{−200} = 1e-87."""
 
 _ROUNDING = 5e-15
 """More than sums and products of a few probabilities err by in double precision."""
@@ -62,9 +68,13 @@ class IntegerLaplace:
         of_zero = 1.0 - float(log1p(rho * (1.0 - rho))) / whole
         return -float(log(min(of_minus_one, of_zero)))
 
+    @cached_property
+    def _powers(self) -> FloatArray:
+        return exp(np.arange(math.ceil(_VANISHED * self.scale)) * (-1.0 / self.scale))
+
     def power(self, n: IntArray) -> FloatArray:
-        """ρ^n."""
-        return exp(n * (-1.0 / self.scale))
+        """ρ^n for n ≥ 0."""
+        return self._powers[np.minimum(n, len(self._powers) - 1)]
 
     def below(self, v: IntArray) -> FloatArray:
         """F(v) = Pr[Z ≤ v]."""
@@ -158,7 +168,7 @@ class Rivals:
         """A bound on G at k ≥ 1 for every d in [low, high]: that of its end next to 0, and what lies beyond it."""
         near = low if low > 0 else high
         if near not in table:
-            table[near] = self._gain(near, log_k)
+            table[near] = self._along(near, log_k)
         k, least = exp(log_k), self.noise.rho**2
         ends = np.array([low, high])
         if high >= 2 + math.ceil(_END * self.scale):
@@ -169,8 +179,16 @@ class Rivals:
         beyond = np.maximum(0.0, 1.0 - k * least) * moved_p
         if low <= 0:
             beyond = beyond + (k - least) * moved_q
-        # Every log-ratio of a round is at most 2/scale.
         return np.where(log_k < 2.0 / self.scale, table[near] + (beyond if low < high else 0.0), 0.0)
+
+    def _along(self, d: int, log_k: FloatArray) -> FloatArray:
+        """`_gain` at some k, and chords: it is convex in k, and 0 where log k is 2/scale, as no log-ratio is larger."""
+        inside = log_k[log_k < 2.0 / self.scale]
+        if not len(inside):
+            return np.zeros(len(log_k))
+        some = np.append(inside[: -1 : 2 if len(inside) > _MANY else 1], inside[-1])
+        knots = exp(np.append(some, 2.0 / self.scale))
+        return interpolate(exp(log_k), knots, np.append(self._gain(d, some), _ROUNDING))
 
     def _gain(self, d: int, log_k: FloatArray) -> FloatArray:
         """Lemma 9: a bound on G at k ≥ 1 where a and b differ by d, over all laws of M and both rules of ties."""
