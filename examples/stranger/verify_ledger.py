@@ -131,10 +131,9 @@ def line(below, moved, gap=0):
 def plane(f, x, y):
     """P and Q of outcomes a, b, rest where a is x and b y votes above the largest other count; a vote moves to b.
 
-    Laplace noise: both are affine in e^{x} up to x = 1, in e^{y} up to y = 0, and in e^{−(x + y)} beyond, so that by
-    convexity the lines x = 1 and y = 0 stand for all. Gaussian noise of variance r² + σ² around any x is a mixture of
-    noise of σ² around the multiples z of w with weights e^{−(z − x)²/2r²}, the same ones under both neighbours, but for
-    a part 8·e^{−2π²r²σ²/(r² + σ²)w²} (Poisson summation), less than LOST; and a mixture costs at most its dearest part.
+    Gaussian noise of variance r² + σ² around any x is a mixture of noise of σ² around the multiples z of w with weights
+    e^{−(z − x)²/2r²}, the same ones under both neighbours, but for a part 8·e^{−2π²r²σ²/(r² + σ²)w²} (Poisson
+    summation), less than LOST; and a mixture costs at most its dearest part.
     """
     f, below, laws = np.pad(f, 1), np.cumsum(np.pad(f, 1)), []
     u = np.arange(1, max(x.max(), y.max()) + len(f) // 2 + 2)[:, None]
@@ -143,6 +142,30 @@ def plane(f, x, y):
         a, b = at(f, u - s).T @ at(below, u - t - 1 + tie), (at(f, u - t).T @ at(below, u - s - tie)).T
         laws.append(np.stack([a, b, np.outer(at(below, -s), at(below, -t))], -1).reshape(-1, 3))
     return np.concatenate(laws[:2]), np.concatenate(laws[2:])
+
+
+def rivals(f, scale, k):
+    """G at k ≥ 1 for each difference d of the counts of a and b, between which a vote moves; Laplace noise.
+
+    M, the largest other count, is told where it wins, so that G is a mean over M of gains, beside `bare` without it. By
+    Lemma 8 it has a time of law e^{−e^{−fall·t}} and is u for a unit at most: so often it is among any n values, at most,
+    as the time is in its likeliest n units, and the largest gains stand first (Lemmas 9 and 10; two rules of ties).
+    """
+    half, reach, rho, rows = len(f) // 2, math.ceil(16 * scale), math.exp(-1 / scale), []
+    below, x = np.append(np.cumsum(f), 1.0), np.arange(len(f)) - half
+    at = lambda n: below[np.clip(n + half, 0, len(f))]  # noqa: E731
+    won = lambda d: np.append(np.cumsum((f * at(x + d))[::-1])[::-1], 0.0)  # noqa: E731 -- Pr[Z₁ ≥ z and Z₁ + d ≥ Z₂]
+    n = -np.diff(np.log(-np.log(at(np.arange(-1, 2))))).min() * np.arange(len(f) + 1)
+    v = np.append(1.0, n[1:] / -np.expm1(-n[1:]))
+    likeliest = np.diff(np.exp(-v * np.exp(-n)) - np.exp(-v))
+    for d in range(1 - reach, reach + 1):
+        rest = [np.maximum(at(-x) * at(d + e - x) - k * at(1 - x) * at(d + e - 1 - x), 0.0) for e in (0, 1)]
+        of_a, bare = won(d)[half + 1 - x] - k * won(d - 2)[half + 2 - x], won(d)[0] - k * won(d - 2)[0]
+        gains = ((np.maximum(*rest), 0.0 * k), (np.maximum(*rest) + of_a, bare))
+        over = [(-np.sort(-np.maximum(gain - least, 0.0)) @ likeliest + least[:, 0]) for gain, least in gains]
+        rows.append(np.maximum(*over) + rho ** (half - abs(d)) / scale)
+    beyond = 2 * (k[:, 0] - rho**2) * (1 - won(reach - 2)[0])
+    return np.array(rows) + np.outer([1, *[0] * (2 * reach - 2), 1], beyond)
 
 
 def tables(law):
@@ -165,14 +188,14 @@ def tables(law):
     else:
         pairs = [line(np.cumsum(np.pad(np.convolve(f, f) if moved == 2 or law["classes"] == 2 else f, (1, 0))), moved)]
         if plural:
-            x, y = np.arange(-math.ceil(7 * scale / w), math.ceil(7 * scale / w) + 1) * w, np.arange(len(f) // 2)
-            planes = [(x, x)] if gaussian else [(y[1:2], y), (y, y[:1])]
-            pairs += [line(np.cumsum(np.pad(f, (1, 0))), 1), *(plane(f, *one) for one in planes)]
+            x = np.arange(-math.ceil(7 * scale / w), math.ceil(7 * scale / w) + 1) * w
+            pairs += [line(np.cumsum(np.pad(f, (1, 0))), 1), plane(f, x, x)] if gaussian else []
     p, q = (np.concatenate(part) for part in zip(*pairs, strict=True))
     p = rate * p + (1 - rate) * q
     spread = float((2 * (p - q) ** 2 / np.maximum(p + q, 1e-300)).sum(1).max()) ** 0.5
     widest = (REACH + moved**0.5 / scale) * moved**0.5 / scale if gaussian else moved / scale
-    return [(p, q), (q, p)][: 1 + (rate < 1.0)], times, widest, spread
+    named = (f, scale) if plural and noise == "laplace" and law["kind"] == "winner" else ()
+    return [(p, q), (q, p)][: 1 + (rate < 1.0)], times, named, widest, spread
 
 
 def kinks(value, step):
@@ -181,11 +204,14 @@ def kinks(value, step):
     return np.maximum(np.append(rise, 1 - value[-1]) - np.insert(rise, 0, 0.0) * np.exp(-step) - 1e-30, 0.0)
 
 
-def played(p, q, rounds, widest, spread, step):
+def played(p, q, rounds, named, widest, spread, step):
     """V after so many rounds at s = (i − half)·step: an upper bound."""
     reach, half = (math.ceil(one / step) + 1 for one in (widest, 7.5 * spread * rounds**0.5 + rounds * spread**2 / 2))
     k, both = np.exp(np.arange(-reach, reach + 1) * step), zip(p.T[:, :, None], q.T[:, :, None], strict=True)
     table = sum(np.maximum(np.where(k < 1, k * b - a, a - k * b), 0.0).astype(np.float32) for a, b in both)
+    if named:
+        above = rivals(*named, k[reach:, None])
+        table = np.concatenate([above[::-1, :0:-1] * k[:reach], above], 1).astype(np.float32)
     value, blocks = np.maximum(0.0, -np.expm1(np.arange(half, -half - 1, -1) * step)), len(table) // 1024 + 1
     for _ in range(rounds):
         seen = sliding_window_view(np.pad(kinks(value, step), reach).astype(np.float32), 2 * reach + 1).T
@@ -205,8 +231,8 @@ def epsilon(group, delta):
     t = np.arange(-math.ceil(far / step) - 1, math.ceil(far / step) + 2) * step + 2 * slack
     closed = ndtr(t / mu + mu / 2) - np.exp(np.minimum(log_ndtr(t / mu - mu / 2) - t, 700.0))  # Balle and Wang, Thm 8
     parts = [np.minimum(1.0, np.exp(slack) * closed * (1 + 1e-9) + 1e-15)]
-    for pairs, times, widest, spread, n in games:
-        parts.append(np.max([played(p, q, n * times, widest, spread, step) for p, q in pairs], axis=0))
+    for pairs, times, *rest, n in games:
+        parts.append(np.max([played(p, q, n * times, *rest, step) for p, q in pairs], axis=0))
     value = np.maximum(0.0, -np.expm1(np.arange(half := sum(map(len, parts)), -half - 1, -1) * step))
     for part in parts:  # E[V(r·e^{−D})] with D the loss of the pair that dominates this part
         value = (np.convolve(value, kinks(part, step), "valid") + part[0]) * (1 + 1e-9)
