@@ -121,8 +121,8 @@ def line(below, moved, gap=0):
 
 
 def plane(f, x, y):
-    """P and Q of outcomes a, b, rest with a at x and b at y votes above the largest other count; a vote goes to b. Noise
-    of variance r² + σ² around x is a mixture of noise of σ² around multiples z of w, by weights e^{−(z − x)²/2r²} in both
+    """P and Q of outcomes a, b, rest a at x and b at y votes above the largest other count; a vote goes to b. Noise
+    of variance r² + σ² around x is a mixture of noise of σ² around multiples z of w, weights e^{−(z − x)²/2r²} in both
     laws, but for a part 8·e^{−2π²r²σ²/(r² + σ²)w²} < LOST (Poisson); a mixture costs at most its dearest part."""
     f, below, laws = np.pad(f, 1), np.cumsum(np.pad(f, 1)), []
     u = np.arange(1, max(x.max(), y.max()) + len(f) // 2 + 2)[:, None]
@@ -135,8 +135,8 @@ def plane(f, x, y):
 
 def rivals(f, scale, k):
     """G, a row for each difference d of two counts between which a vote goes; Laplace noise. It is a mean over M, the
-    largest other count: a time of law e^{−e^{−fall·t}} tells M, each in a unit at most (Lemma 8; both rules of ties), so
-    that M is among n values no oftener than time in its likeliest n units, the largest gains first. Beyond: Lemma 10."""
+    largest other count: a time of law e^{−e^{−fall·t}} tells M, each in a unit at most (Lemma 8; both rules of ties);
+    so M is among n values no oftener than t is in its likeliest n units, the largest gains first (Lemmas 10 and 11)."""
     half, below, rows, z = len(f) // 2, np.append(np.cumsum(f), 1.0), [], np.arange(len(f)) - len(f) // 2
     at = lambda n: below[np.clip(n + half, 0, len(f))]  # noqa: E731
     won = lambda d: np.append(np.cumsum((f * at(z + d))[::-1])[::-1], [0.0, 0.0])  # noqa: E731 -- Z₁ ≥ z, Z₁ + d ≥ Z₂
