@@ -201,7 +201,8 @@ class Rivals:
         far = -expm1(-2.0 / self.scale) * float(self.noise.below(np.array([low - 1]))[0])
         far += float(self.noise.power(np.array([d - low]))[0]) / self.scale
         most = np.zeros(len(log_k))
-        for gain in (of_rest, of_rest + of_a) if of_rest.any() else (of_a,):
+        # Where a is ahead, the rest of the outcomes is never likelier under P: Lemma 10.
+        for gain in (of_rest, of_rest + of_a) if d <= 0 else (of_a,):
             start = np.maximum(gain[:, 0], gain[:, 1])[:, None]
             whole = np.concatenate([start, gain, np.maximum(gain[:, -1:], far)], axis=1)
             most = np.maximum(most, self._expected(unimodal(whole), abs(d), reach))
