@@ -12,7 +12,7 @@ from collegium_accounting.game.cells import Cells
 from collegium_accounting.game.curves import Direction, Sampling
 from collegium_accounting.game.profile import Profile
 from collegium_accounting.game.recursion import play
-from collegium_accounting.game.rivals import IntegerLaplace, Rivals, unimodal
+from collegium_accounting.game.rivals import IntegerLaplace, Place, Rivals, unimodal
 from collegium_accounting.game.winner import RoundLaw, winner_profile
 
 LAPLACE = "discrete-laplace"
@@ -160,8 +160,9 @@ def test_no_law_that_the_largest_rival_can_have_passes_the_bound_and_one_comes_c
     assert passed == 0 and close <= least
 
 
-def test_planted_bound_without_reserve_is_caught() -> None:
-    assert extremes(Rivals(14.0, closely=False), range(-2, 4))[0] > 0
+def test_planted_bound_without_reserve_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Place, "reserve", 0.0)
+    assert extremes(Rivals(14.0), range(-2, 4))[0] > 0
 
 
 def test_planted_one_rule_of_ties_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

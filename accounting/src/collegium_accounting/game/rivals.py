@@ -111,11 +111,9 @@ class Rivals:
     Attributes
     ----------
     scale : of the noise, in votes.
-    closely : whether the reserve between two places of M is counted; without it the bound is none.
     """
 
     scale: float
-    closely: bool = True
     _found: dict[bytes, dict[int, FloatArray]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -235,7 +233,7 @@ class Rivals:
 
     @cached_property
     def _place(self) -> "Place":
-        return Place(self.scale, self.noise.largest_fall, self.closely)
+        return Place(self.scale, self.noise.largest_fall)
 
 
 @dataclass(frozen=True)
@@ -246,12 +244,10 @@ class Place:
     ----------
     scale : of the noise, in votes.
     fall : log 1/c.
-    closely : whether the reserve between places is counted.
     """
 
     scale: float
     fall: float
-    closely: bool
     _made: dict[int, FloatArray] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -263,6 +259,12 @@ class Place:
     def stride(self) -> int:
         """Units of time between two places, and votes between two nodes."""
         return max(1, int(self.scale / _STEPS))
+
+    @property
+    def reserve(self) -> float:
+        """What chords between places and between nodes miss, at most, per unit of ψ's second derivative by log Λ."""
+        w = self.stride
+        return self.fall**2 / 8.0 * (2.0 * w * w + 1.0 if w > 1 else 1.0 / self.shares**2)
 
     @property
     def bits(self) -> int:
@@ -307,18 +309,14 @@ class Place:
         unit = np.arange(-math.ceil(_SURELY_BELOW / vote) - 1, math.ceil(_SURELY_ABOVE / vote) + 2)
         z = unit * vote
         least = -expm1(-exp(-z))
-        w = self.stride
-        step = self.fall**2 / 8.0 * (2.0 * w * w + 1.0 if w > 1 else 1.0 / self.shares**2)
-        around = (2.0 * w + 1.0) * self.fall
+        around = (2.0 * self.stride + 1.0) * self.fall
         high, low = exp(around - z), exp(-around - z)
         # (e^{−e^{−z}})″ = (v² − v)·e^{−v} with v = e^{−z}; its extremes are at v = (3 ± √5)/2.
         root = math.sqrt(5.0)
         bends = [(v * v - v) * exp(-v) for v in (np.clip((3.0 + side * root) / 2.0, low, high) for side in (1.0, -1.0))]
-        reserve = [
-            step * float(self.closely) * np.maximum(side * b, 0.0) for side, b in zip((1.0, -1.0), bends, strict=True)
-        ]
-        upper = np.ceil(np.ldexp(least + reserve[0] + 1e-15, self.bits))
-        lower = np.floor(np.ldexp(np.maximum(least - reserve[1] - 1e-15, 0.0), self.bits))
+        up, down = (self.reserve * np.maximum(bend, 0.0) for bend in (bends[0], -bends[1]))
+        upper = np.ceil(np.ldexp(least + up + 1e-15, self.bits))
+        lower = np.floor(np.ldexp(np.maximum(least - down - 1e-15, 0.0), self.bits))
         upper[0], lower[-1] = max(upper[0], 2.0**self.bits), 0.0
         return unit, upper, lower
 
