@@ -84,7 +84,9 @@ class IntegerLaplace:
     def duel(self, d: IntArray) -> FloatArray:
         """Pr[Z₁ + d ≥ Z₂]."""
         rho, n = self.rho, np.where(d <= 0, -d, d + 1)
-        tail = self.power(n) * (n * (1.0 - rho * rho) + 1.0 + rho + 2.0 * rho * rho) * self.most**3
+        tail = (
+            self.power(n) * (n * (1.0 - rho * rho) + 1.0 + rho + 2.0 * rho * rho) * (self.most * self.most * self.most)
+        )
         return np.where(d <= 0, tail, 1.0 - tail)
 
     def first(self, x: IntArray, y: IntArray) -> FloatArray:
@@ -100,7 +102,7 @@ class IntegerLaplace:
         low = self.below(x - 1) - most * self.power(1 - np.minimum(y, 1)) * weighted
         inside = (1.0 - rho) * most * ahead + rho * (1.0 - most * most * rho * rho)
         middle = most * self.power(ahead - short) * inside
-        high = self.duel(x - ahead) - most**3 * self.power(long + ahead)
+        high = self.duel(x - ahead) - most * most * most * self.power(long + ahead)
         return np.where(y <= 1, low, np.where(x <= 1, middle, high))
 
 
@@ -167,7 +169,7 @@ class Rivals:
         near = low if low > 0 else high
         if near not in table:
             table[near] = self._along(near, log_k)
-        k, least = exp(log_k), self.noise.rho**2
+        k, least = exp(log_k), self.noise.rho * self.noise.rho
         ends = np.array([low, high])
         if high >= 2 + math.ceil(_END * self.scale):
             ends[1] = 2**40
@@ -264,7 +266,7 @@ class Place:
     def reserve(self) -> float:
         """What chords between places and between nodes miss, at most, per unit of ψ's second derivative by log Λ."""
         w = self.stride
-        return self.fall**2 / 8.0 * (2.0 * w * w + 1.0 if w > 1 else 1.0 / self.shares**2)
+        return self.fall * self.fall / 8.0 * (2.0 * w * w + 1.0 if w > 1 else 1.0 / (self.shares * self.shares))
 
     @property
     def bits(self) -> int:
@@ -317,7 +319,7 @@ class Place:
         up, down = (self.reserve * np.maximum(bend, 0.0) for bend in (bends[0], -bends[1]))
         upper = np.ceil(np.ldexp(least + up + 1e-15, self.bits))
         lower = np.floor(np.ldexp(np.maximum(least - down - 1e-15, 0.0), self.bits))
-        upper[0], lower[-1] = max(upper[0], 2.0**self.bits), 0.0
+        upper[0], lower[-1] = max(upper[0], math.ldexp(1.0, self.bits)), 0.0
         return unit, upper, lower
 
     def _places(self, apart: int, reach: int) -> tuple[tuple[IntArray, IntArray], tuple[IntArray, IntArray]]:
