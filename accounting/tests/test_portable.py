@@ -40,7 +40,8 @@ KEPT = {
     "two classes, attained": "0x1.081677b0b45c9p+1",
     "exponential": "0x1.33326aae33b66p+0",
     "sampled": "0x1.701df5c794a1ep-4",
-    "many classes": "0x1.cead90b0bd440p-1",
+    "many classes": "0x1.5c04bbd7bc42cp+0",
+    "rivals": "0x1.c0efeef2cc72ap-1",
     "vector": "0x1.03bce833adfffp-1",
     "shares": "0x1.e42f3894248e1p-4",
     "beside": "0x1.364f249f29aeep+1",
@@ -68,7 +69,8 @@ def certified() -> dict[str, str]:
         "sampled": _played(RoundLaw("discrete-gaussian", 6.0, Adjacency.ADD_REMOVE, sampling_rate=0.1), 3).epsilon(
             DELTA
         ),
-        "many classes": _played(RoundLaw("discrete-laplace", 4.0), 2).epsilon(DELTA),
+        "many classes": _played(RoundLaw("discrete-gaussian", 4.0), 1).epsilon(DELTA),
+        "rivals": _played(RoundLaw("discrete-laplace", 4.0), 2).epsilon(DELTA),
         "vector": gaussian_epsilon(vector.mu, vector.slack, DELTA),
         "shares": share.mu + share.slack,
         "beside": two.epsilon(DELTA, gaussian_mechanism_profile(0.3)),

@@ -1,4 +1,7 @@
-"""Certified values at δ = 1e-5: at most what they should be, and within 1 % of what a concrete policy attains."""
+"""Certified values at δ = 1e-5: at most what they should be, and within 1 % of what a concrete policy attains.
+
+Under Laplace noise among more than two classes within 6 %: no rivals have noise of the law that is extremal.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,10 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-def _within(profile: Profile, most: float) -> None:
+def _within(profile: Profile, most: float, apart: float = 1.01) -> None:
     upper, attained = profile.epsilon(DELTA), profile.attained(DELTA)
     assert upper <= most
-    assert attained <= upper <= 1.01 * attained
+    assert attained <= upper <= apart * attained
 
 
 @pytest.mark.parametrize(
@@ -52,14 +55,14 @@ def test_with_two_classes_the_rivals_noise_counts(sigma: float, rounds: int, mos
     ("noise", "scale", "rounds", "most"),
     [
         ("discrete-gaussian", 40.0, 25, 0.516),
-        ("discrete-laplace", 20.0, 40, 1.379),
+        ("discrete-laplace", 20.0, 40, 1.217),
         ("discrete-gaussian", 8.0, 25, 3.06),
         ("discrete-gaussian", 12.0, 1, 0.4085),
-        ("discrete-laplace", 20.0, 1, 0.0924),
+        ("discrete-laplace", 20.0, 1, 0.0901),
     ],
 )
 def test_a_moved_vote(noise: str, scale: float, rounds: int, most: float) -> None:
-    _within(winner_profile(RoundLaw(noise, scale), rounds), most)
+    _within(winner_profile(RoundLaw(noise, scale), rounds), most, 1.06 if noise == "discrete-laplace" else 1.01)
 
 
 def test_one_round_of_a_vote_added_is_the_largest_over_positions() -> None:

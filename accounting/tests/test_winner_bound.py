@@ -115,7 +115,7 @@ def test_a_sampled_record_never_passes_its_bound(noise: str) -> None:
 def test_planted_bug_a_grid_without_reserve_is_caught(scale: float) -> None:
     """On coarse rectangles the corners alone miss the largest gain inside; with the reserve they do not."""
     generator = np.random.default_rng(6)
-    plane = Plane.build("discrete-gaussian", scale, True)
+    plane = Plane.build(scale, True)
     unit = 1.0 / plane.lattice.step
     low = generator.integers(int(-1.5 * unit), int(4.7 * unit), (300, 2))
     width = generator.integers(int(0.06 * unit) + 2, int(1.5 * unit), 300)

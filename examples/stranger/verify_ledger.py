@@ -3,9 +3,8 @@
 Run `python verify_ledger.py LEDGER [CERTIFICATE AUTHORITY]`, say of ledger.sqlite, coordinator/certificate.pem and
 coordinator/authority.pem; docs/decisions/ledger.md has the format. A round that releases a winner is a game, played
 backwards: V(r) = (1 − r)₊ after the last, and each adds the largest Σⱼ dⱼ·G(r/rⱼ) of all positions, where V's chords
-are Σⱼ dⱼ·(1 − r/rⱼ)₊ and G(k) = Σᵢ (Pᵢ − k·Qᵢ)₊ − (1 − k)₊ (docs/research/exact-accountant.md, section 5). Rounding
-goes up. V is convex in r, so below its chords on a coarse grid of s = −log r; `line` and `plane` say why few positions
-stand for all; LOST is more than lies beyond the reach of sums and losses; 1e-4 and 1e-9 more than floats err by.
+are Σⱼ dⱼ·(1 − r/rⱼ)₊ and G(k) = Σᵢ (Pᵢ − k·Qᵢ)₊ − (1 − k)₊ (docs/research/exact-accountant.md, section 5). V is convex
+in r, so below its chords on a coarse grid of s = −log r; LOST is more than lies beyond the reach of sums and losses.
 """
 
 import json
@@ -13,33 +12,29 @@ import math
 import sqlite3
 import sys
 from collections import Counter
+from contextlib import suppress
 from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import expit, log_ndtr, ndtr
 
 SIGNING_KEY = x509.ObjectIdentifier("2.25.226015053978625745633806602240951590548")
 REACH, LOST = 7.5, 2e-11  # deviations of a loss that are followed: as noise is ρ-zCDP, e^{−REACH²/2} = 6e-13 is beyond
 MOVED = dict.fromkeys(("gnmax", "lnmax", "exponential", "confident-gnmax", "interactive-gnmax", "knn"), math.sqrt(2.0))
 MOVED |= {"record-counts": math.sqrt(2.0), "class-sums": 2.0, "individual-knn": 1.0}  # in L2, if one replaces another
-real, read_key = float.fromhex, Ed25519PublicKey.from_public_bytes
+real, read_key, view = float.fromhex, Ed25519PublicKey.from_public_bytes, np.lib.stride_tricks.sliding_window_view
 
 
 def require(holds, why, *arguments):
-    try:
-        holds = holds(*arguments) is None if arguments else holds
-    except Exception:
-        holds = False
-    if not holds:
-        sys.exit(f"refused: {why}")
+    with suppress(Exception):
+        if holds(*arguments) is None if arguments else holds:
+            return
+    sys.exit(f"refused: {why}")
 
 
-def read_chain(path, key=None):
-    """Lines, heads and witnesses; every hash and signature is checked."""
+def read_chain(path, key=None):  # lines, heads and witnesses; every hash and signature is checked
     database, lines, heads, before = sqlite3.connect(f"file:{path}?mode=ro", uri=True), [], [], bytes(32)
     for seq, body, digest, signature in database.execute("SELECT seq, body, hash, signature FROM entries ORDER BY seq"):
         before = sha256(b"collegium ledger entry v1\0" + before + seq.to_bytes(8) + sha256(body).digest()).digest()
@@ -47,8 +42,7 @@ def read_chain(path, key=None):
         lines.append(json.loads(body))
         owner, said = bytes.fromhex(lines[0]["public_key"]), b"collegium ledger signature v1\0" + digest
         require(key in (None, owner), "entry 0: another key than the certificate's signs this ledger")
-        if owner:
-            require(read_key(owner).verify, f"entry {seq}: not the owner's signature", signature, said)
+        owner and require(read_key(owner).verify, f"entry {seq}: not the owner's signature", signature, said)
         heads.append(f"{seq}:{digest.hex()}")
     witnesses = database.execute("SELECT party, key, head, signature, agreed FROM witnesses ORDER BY party").fetchall()
     for party, public, head, signature, agreed in witnesses:
@@ -58,8 +52,7 @@ def read_chain(path, key=None):
     return lines, heads, witnesses
 
 
-def taken(lines, witnesses, ledger):
-    """Blocks that count together, by family: {purpose: [block, used, rounds stated last, first]}."""
+def taken(lines, witnesses, ledger):  # blocks that count together: {purpose: [block, used, rounds stated last, first]}
     terms, families, charges = None, {}, Counter()
     for seq, line in enumerate(lines):
         if line["kind"] == "terms":
@@ -88,8 +81,7 @@ def taken(lines, witnesses, ledger):
     return families
 
 
-def checked(block, unit, terms, where):
-    """The law of a unit, unless mechanism, parameters and unit force more; for a Rényi curve what its noise shows."""
+def checked(block, unit, terms, where):  # a unit's law, unless more is forced; for a Rényi curve what its noise shows
     law, step = block["laws"][unit], block["step"]
     require(step and step["mechanism"] in MOVED, f"{where} names no mechanism that is known here")
     name, p, (votes, near), share = step["mechanism"], step["parameters"], step["units"][unit], step["honest_survivors"]
@@ -129,13 +121,9 @@ def line(below, moved, gap=0):
 
 
 def plane(f, x, y):
-    """P and Q of outcomes a, b, rest where a is x and b y votes above the largest other count; a vote moves to b.
-
-    Laplace noise: both are affine in e^{x} up to x = 1, in e^{y} up to y = 0, and in e^{−(x + y)} beyond, so that by
-    convexity the lines x = 1 and y = 0 stand for all. Gaussian noise of variance r² + σ² around any x is a mixture of
-    noise of σ² around the multiples z of w with weights e^{−(z − x)²/2r²}, the same ones under both neighbours, but for
-    a part 8·e^{−2π²r²σ²/(r² + σ²)w²} (Poisson summation), less than LOST; and a mixture costs at most its dearest part.
-    """
+    """P and Q of outcomes a, b, rest a at x and b at y votes above the largest other count; a vote goes to b. Noise
+    of variance r² + σ² around x is a mixture of noise of σ² around multiples z of w, weights e^{−(z − x)²/2r²} in both
+    laws, but for a part 8·e^{−2π²r²σ²/(r² + σ²)w²} < LOST (Poisson); a mixture costs at most its dearest part."""
     f, below, laws = np.pad(f, 1), np.cumsum(np.pad(f, 1)), []
     u = np.arange(1, max(x.max(), y.max()) + len(f) // 2 + 2)[:, None]
     at = lambda law, n: law[np.clip(n + len(f) // 2, 0, len(f) - 1)]  # noqa: E731 -- a value of one of two tables
@@ -145,57 +133,70 @@ def plane(f, x, y):
     return np.concatenate(laws[:2]), np.concatenate(laws[2:])
 
 
-def tables(law):
-    """P and Q of a round at all positions, as often as it counts; how far losses are followed, what they vary by."""
+def rivals(f, scale, k):
+    """G, a row for each difference d of two counts between which a vote goes; Laplace noise. It is a mean over M, the
+    largest other count: a time of law e^{−e^{−fall·t}} tells M, each in a unit at most (Lemma 8; both rules of ties);
+    so M is among n values no oftener than t is in its likeliest n units, the largest gains first (Lemmas 10 and 11)."""
+    half, below, rows, z = len(f) // 2, np.append(np.cumsum(f), 1.0), [], np.arange(len(f)) - len(f) // 2
+    at = lambda n: below[np.clip(n + half, 0, len(f))]  # noqa: E731
+    won = lambda d: np.append(np.cumsum((f * at(z + d))[::-1])[::-1], [0.0, 0.0])  # noqa: E731 -- Z₁ ≥ z, Z₁ + d ≥ Z₂
+    n = -np.diff(np.log(-np.log(at(np.arange(-1, 2))))).min() * np.arange(1, len(f) + 1)
+    likeliest = np.diff(np.exp(-n / np.expm1(n)) - np.exp(n / np.expm1(-n)), prepend=0.0)
+    for d in range(-math.ceil(27 * scale) - 3, math.ceil(27 * scale) + 5):
+        rest = np.maximum(*(at(z) * at(z + e) - k * at(z + 1) * at(z + e - 1) for e in (d, d + 1))).clip(0.0)
+        gain = rest + np.maximum(won(d)[1:-1] - k * won(d - 2)[2:], 0.0)  # a is −z votes above M: at first without it
+        rows.append(gain[:, 0] - np.sort(np.minimum(gain[:, :1] - gain, 0.0)) @ likeliest)
+    return np.concatenate([np.array(rows[::-1])[:, :0:-1] / k[:0:-1, 0], rows], 1)  # 1 − d and 1/k, if exchanged
+
+
+def tables(law):  # P and Q of a round at all positions, how often it counts, how far losses go and what they vary by
     noise, scale, votes = law["noise"].removeprefix("discrete-"), real(law["scale"]), law.get("votes", 1)
     moved, rate = 2 if law["adjacency"] == "replace" else 1, real(law.get("sampling_rate", "1"))
     gaussian, plural, times = noise == "gaussian", moved == 2 and law.get("classes") != 2, 1
     w = int(scale / 8) if gaussian and plural and scale >= 16 else 1
     narrow = math.sqrt((1 + math.sqrt(1 - 6.08 * (w / scale) ** 2)) / 2) if w > 1 else 1.0
-    n = np.arange(-math.ceil((9.5 if gaussian else 32.0) * scale) - 4, 1) / scale
+    n = np.arange(-math.ceil((9.5 if gaussian else 56.0) * scale) - 4, 1) / scale
     f = np.exp(-((n / narrow) ** 2) / 2 if gaussian else n)  # r²σ²/(r² + σ²)w² = 1.52 with σ = narrow·scale
     f = np.append(f, f[-2::-1]) / (2 * f.sum() - f[-1])
     if noise == "gumbel":  # real positions, in steps of 1/200 of a scale or less
         moved, gap = moved * votes, math.ceil(200 * moved * votes / scale)
-        x = np.arange(1 - 30 * scale * gap // moved, 30 * scale * gap // moved) * (moved / gap / scale)
-        pairs = [line(expit(x), gap, 1)]
+        pairs = [line(expit(np.arange(-30.0, 30.0, moved / gap / scale)), gap, 1)]
     elif law["kind"] == "counts":  # each of them alone
         times, moved = moved, votes**2 if gaussian else votes
         pairs = [(np.pad(f, (0, votes))[None], np.pad(f, (votes, 0))[None])]
     else:
         pairs = [line(np.cumsum(np.pad(np.convolve(f, f) if moved == 2 or law["classes"] == 2 else f, (1, 0))), moved)]
         if plural:
-            x, y = np.arange(-math.ceil(7 * scale / w), math.ceil(7 * scale / w) + 1) * w, np.arange(len(f) // 2)
-            planes = [(x, x)] if gaussian else [(y[1:2], y), (y, y[:1])]
-            pairs += [line(np.cumsum(np.pad(f, (1, 0))), 1), *(plane(f, *one) for one in planes)]
+            x = np.arange(-math.ceil(7 * scale / w), math.ceil(7 * scale / w) + 1) * w
+            pairs += [line(np.cumsum(np.pad(f, (1, 0))), 1), plane(f, x, x)] if gaussian else []
     p, q = (np.concatenate(part) for part in zip(*pairs, strict=True))
     p = rate * p + (1 - rate) * q
     spread = float((2 * (p - q) ** 2 / np.maximum(p + q, 1e-300)).sum(1).max()) ** 0.5
     widest = (REACH + moved**0.5 / scale) * moved**0.5 / scale if gaussian else moved / scale
-    return [(p, q), (q, p)][: 1 + (rate < 1.0)], times, widest, spread
+    named = (f, scale) if plural and noise == "laplace" and law["kind"] == "winner" else ()
+    return [(p, q), (q, p)][: 1 + (rate < 1.0)], times, named, widest, spread
 
 
-def kinks(value, step):
-    """V's chords in r as hockey sticks (1 − r/rⱼ)₊; V = 1 at r = 0."""
+def kinks(value, step):  # V's chords in r as hockey sticks (1 − r/rⱼ)₊; V = 1 at r = 0
     rise = np.diff(value) / -np.expm1(-step)
     return np.maximum(np.append(rise, 1 - value[-1]) - np.insert(rise, 0, 0.0) * np.exp(-step) - 1e-30, 0.0)
 
 
-def played(p, q, rounds, widest, spread, step):
-    """V after so many rounds at s = (i − half)·step: an upper bound."""
+def played(pair, rounds, named, widest, spread, step):  # V after so many rounds at s = (i − half)·step, from above
     reach, half = (math.ceil(one / step) + 1 for one in (widest, 7.5 * spread * rounds**0.5 + rounds * spread**2 / 2))
-    k, both = np.exp(np.arange(-reach, reach + 1) * step), zip(p.T[:, :, None], q.T[:, :, None], strict=True)
+    k, both = np.exp(np.arange(-reach, reach + 1) * step), zip(*(one.T[:, :, None] for one in pair), strict=True)
     table = sum(np.maximum(np.where(k < 1, k * b - a, a - k * b), 0.0).astype(np.float32) for a, b in both)
+    if named:
+        table = rivals(*named, k[reach:, None])
     value, blocks = np.maximum(0.0, -np.expm1(np.arange(half, -half - 1, -1) * step)), len(table) // 1024 + 1
     for _ in range(rounds):
-        seen = sliding_window_view(np.pad(kinks(value, step), reach).astype(np.float32), 2 * reach + 1).T
+        seen = view(np.pad(kinks(value, step), reach).astype(np.float32), 2 * reach + 1).T
         gain = np.max([(some @ seen).max(0) for some in np.array_split(table, blocks)], axis=0)
         value = np.minimum(1.0, (value + gain * (1 + 1e-4) + LOST) * (1 + 1e-9))
     return value
 
 
-def epsilon(group, delta):
-    """ε at δ of rounds of each law in any order, from dominating pairs; Laplace noise's largest loss is on the grid."""
+def epsilon(group, delta):  # ε at δ of rounds of each law in any order; Laplace noise's largest loss is on the grid
     group = [(json.loads(law), n) for law, n in group.items() if n]
     vectors = [(real(law["mu"]), real(law["slack"]), n) for law, n in group if law["kind"] == "vector"]
     mu, slack = math.sqrt(sum(n * m * m for m, _, n in vectors) + 1e-18), sum(n * t for _, t, n in vectors)
@@ -205,8 +206,8 @@ def epsilon(group, delta):
     t = np.arange(-math.ceil(far / step) - 1, math.ceil(far / step) + 2) * step + 2 * slack
     closed = ndtr(t / mu + mu / 2) - np.exp(np.minimum(log_ndtr(t / mu - mu / 2) - t, 700.0))  # Balle and Wang, Thm 8
     parts = [np.minimum(1.0, np.exp(slack) * closed * (1 + 1e-9) + 1e-15)]
-    for pairs, times, widest, spread, n in games:
-        parts.append(np.max([played(p, q, n * times, widest, spread, step) for p, q in pairs], axis=0))
+    for pairs, times, *rest, n in games:
+        parts.append(np.max([played(pair, n * times, *rest, step) for pair in pairs], axis=0))
     value = np.maximum(0.0, -np.expm1(np.arange(half := sum(map(len, parts)), -half - 1, -1) * step))
     for part in parts:  # E[V(r·e^{−D})] with D the loss of the pair that dominates this part
         value = (np.convolve(value, kinks(part, step), "valid") + part[0]) * (1 + 1e-9)
@@ -214,8 +215,7 @@ def epsilon(group, delta):
     return max(0.0, math.log(np.interp(delta, value, r))) if value[0] <= delta else math.inf
 
 
-def of_unit(families, unit, near, delta):
-    """ε of everything for one unit and adjacency; groups that were fixed apart add up, each at its share of δ."""
+def of_unit(families, unit, near, delta):  # ε of all for one unit; groups fixed apart add up, each at its share of δ
     sums = {}
     for name, members in families.items():
         laws = {purpose: json.dumps(block["laws"].get(unit)) for purpose, (block, *_) in members.items()}
@@ -235,7 +235,7 @@ def of_unit(families, unit, near, delta):
 
 def main(path, *certificates, key=None):
     if certificates:
-        own, issuer = (x509.load_pem_x509_certificate(Path(one).read_bytes()) for one in certificates)
+        own, issuer = (x509.load_pem_x509_certificate(np.fromfile(one, np.uint8).tobytes()) for one in certificates)
         require(own.verify_directly_issued_by, "the certificate is not the authority's", issuer)
         key = own.extensions.get_extension_for_oid(SIGNING_KEY).value.value[1:33]
     lines, heads, witnesses = read_chain(path, key)

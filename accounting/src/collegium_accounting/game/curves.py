@@ -5,6 +5,7 @@ G(k) = H(k) − (1 − k)₊ what the round adds to saying nothing. On the grid 
 recursion needs of a position.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,9 +13,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium_accounting.elementary import exp, expm1
-from collegium_accounting.game.cells import Enclosure
-from collegium_accounting.renyi import FloatArray
+from collegium_accounting.elementary import FloatArray, exp, expm1, log1p
+from collegium_accounting.game.cells import Cells, Enclosure
 
 _UNKNOWN = 1e200
 """A second derivative of which nothing is known, for products that may be with 0."""
@@ -66,6 +66,16 @@ class Sampling:
         rate = -self.rate * exp(grid) if self.direction is Direction.ABSENT else np.full_like(grid, self.rate)
         return rate, -expm1(grid)
 
+    def unsampled(self, grid: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(c, log κ) per k = e^{grid}: the sampled pair's G at k is c times that of P and Q at κ, and 0 where κ = 0."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            if self.direction is not Direction.ABSENT:
+                found = log1p(expm1(grid) / self.rate) if self.rate < 1.0 else grid
+                return np.full_like(grid, self.rate), np.where(np.isnan(found), -np.inf, found)
+            share = self.rate * exp(grid)
+            found = log1p(-expm1(grid) / share)
+            return share, np.where(np.isnan(found), -np.inf, found)
+
 
 @dataclass(frozen=True)
 class CellCurves:
@@ -84,6 +94,35 @@ class CellCurves:
     corner_lower: FloatArray
     reserve: FloatArray
     envelope: FloatArray
+
+
+class Enclosed(ABC):
+    """A family of positions whose cells are bounded by what encloses their laws."""
+
+    @abstractmethod
+    def enclose(self, cells: Cells) -> Enclosure:
+        """Bounds on the laws at every position in each cell."""
+
+    def corners(self, cells: Cells) -> FloatArray:
+        """(Q, ℓ) at all corners of each cell, shape ``[corners, 2, outcomes, cells]``."""
+        return self.enclose(cells).corners
+
+    def curves(self, cells: Cells, sampling: Sampling, grid: FloatArray, signed: bool) -> CellCurves:
+        """What any position of each cell gains, on k = e^{grid}."""
+        return cell_curves(self.enclose(cells), sampling, grid, signed)
+
+
+def enveloped_curves(corners: FloatArray, sampling: Sampling, grid: FloatArray, envelope: FloatArray) -> CellCurves:
+    """Curves of cells of which ``envelope`` bounds G; corners as in ``Enclosure``."""
+    q, ell = corners[:, 0], corners[:, 1]
+    above, below = sampling.upper(ell), sampling.lower(ell)
+    return CellCurves(
+        _gain(q * (above - below), q * (1.0 + below), grid),
+        q * (1.0 + above),
+        q * (1.0 + below),
+        np.full_like(envelope, np.inf),
+        envelope,
+    )
 
 
 def cell_curves(enclosure: Enclosure, sampling: Sampling, grid: FloatArray, signed: bool) -> CellCurves:

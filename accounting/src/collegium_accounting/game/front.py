@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium_accounting.elementary import FloatArray, log, total
-from collegium_accounting.game.cells import Cells, Enclosure
-from collegium_accounting.game.curves import Sampling, cell_curves
+from collegium_accounting.game.cells import Cells
+from collegium_accounting.game.curves import CellCurves, Sampling
 from collegium_accounting.units import IntArray
 
 _CORNERS = {2: ((1,), (0,)), 4: ((1, 2), (0, 3), (0, 2), (1, 3))}
@@ -33,7 +33,7 @@ _EXACT = 52
 
 
 class Positions(Protocol):
-    """A family of positions that can be enclosed cell by cell: a ``Line`` or a ``Plane``."""
+    """A family of positions that can be bounded cell by cell: a ``Line``, a ``Plane`` or ``Rivals``."""
 
     @property
     def discrete(self) -> bool:
@@ -44,8 +44,12 @@ class Positions(Protocol):
         """Cells that cover every position that is searched."""
         ...
 
-    def enclose(self, cells: Cells) -> Enclosure:
-        """Bounds on the laws at every position in each cell."""
+    def corners(self, cells: Cells) -> FloatArray:
+        """(Q, ℓ) at some positions of each cell, shape ``[corners, 2, outcomes, cells]``."""
+        ...
+
+    def curves(self, cells: Cells, sampling: Sampling, grid: FloatArray, signed: bool) -> CellCurves:
+        """What any position of each cell gains, on k = e^{grid}; ``signed`` for closer bounds that take longer."""
         ...
 
     @property
@@ -212,9 +216,9 @@ class Front:
         slack : cells are split until the bound exceeds the attained gain by at most this fraction of it, or by at
             most this much, shape ``[rows]``. None to split none; the bound holds as well.
         """
-        most, attained = np.empty(len(windows)), np.full(len(windows), -1.0)
+        most, attained, least = np.empty(len(windows)), *np.full((2, len(windows)), -1.0)
         choice = Choice(np.zeros((len(windows), 3)), np.zeros((len(windows), 3))) if slack else None
-        new, searched = np.ones(self.size, dtype=bool), slack is not None
+        new, searched, final = np.ones(self.size, dtype=bool), slack is not None, self._final()
         while True:
             part, looseness = self._part_of(np.flatnonzero(new)), np.zeros(self.size)
             many = max(_FEWEST_ROWS, _VALUES_AT_ONCE // len(part.columns))
@@ -231,12 +235,15 @@ class Front:
                     chosen = few.corners[best[better]]
                     choice.upper[rows][better], choice.lower[rows][better] = self._upper[chosen], self._lower[chosen]
                     attained[rows] = np.maximum(attained[rows], gained)
-                    allowed = np.maximum(slack[0] * attained[rows], slack[1][rows])
-                    loose = ((bound * unit - attained[rows]) / allowed).max(axis=1)
+                    # No division of others lowers the bound below that of a cell that cannot be divided.
+                    least[rows] = np.maximum(least[rows], (bound[final[few.cells]] * unit).max(axis=0, initial=-1.0))
+                    reached = np.maximum(attained[rows], least[rows])
+                    allowed = np.maximum(slack[0] * reached, slack[1][rows])
+                    loose = ((bound * unit - reached) / allowed).max(axis=1)
                     looseness[few.cells] = np.maximum(looseness[few.cells], loose)
             # After the first search only the halves of loose cells are searched, and all cells once more at the end.
             if searched and (halves := self._split(self._chosen(looseness))).any():
-                new = halves
+                new, final = halves, self._final()
             elif new.all():
                 return most + self._beyond(windows), choice
             else:
@@ -269,10 +276,12 @@ class Front:
             added += windows[:, k] * height[k]
         return added
 
+    def _final(self) -> NDArray[np.bool_]:
+        return np.concatenate([batch.final for batch in self._batches])
+
     def _chosen(self, looseness: FloatArray) -> NDArray[np.bool_]:
         """Cells whose bound is looser than allowed; the loosest of them where all would be too many."""
-        final = np.concatenate([batch.final for batch in self._batches])
-        loose = (looseness > 1.0) & ~final
+        loose = (looseness > 1.0) & ~self._final()
         room = (_MOST_CELLS - self.size) // 3
         if int(loose.sum()) > room:
             loose &= looseness >= np.sort(looseness[loose])[-room] if room > 0 else False
@@ -307,7 +316,7 @@ class Front:
 
     def _part(self, family: int, cells: Cells) -> _Batch:
         positions = self._families[family]
-        curves = cell_curves(positions.enclose(cells), self._sampling, self._grid, self._signed)
+        curves = positions.curves(cells, self._sampling, self._grid, self._signed)
         corners = _CORNERS[cells.bounds.shape[1]]
         keys = np.zeros((len(cells.bounds), 4, 3), dtype=np.int64)
         keys[:, :, 0] = family

@@ -1,4 +1,4 @@
-"""Who wins: probabilities of the three outcomes a, b, rest at integer positions, for integer noise.
+"""Who wins: probabilities of the three outcomes a, b, rest at integer positions, for integer Gaussian noise.
 
 Positions are counted in votes from M, the largest noisy count among the other classes.
 """
@@ -14,7 +14,7 @@ from collegium_accounting.units import IntArray
 FAR_BELOW = -(2**40)
 """Position of a class that cannot win: it stands for −∞."""
 
-_TAIL = {"gaussian": 10.0, "laplace": 45.0}
+_TAIL = 10.0
 
 
 @dataclass(frozen=True)
@@ -23,32 +23,30 @@ class Lattice:
 
     Parameters
     ----------
-    family : "gaussian" or "laplace".
     step : one vote in units of the noise scale.
     reach : largest position, in votes, at which probabilities are asked for.
     mass : of the noise at −half, …, half, shape ``[cells]``.
     below : the distribution function, for shifted positions, shape ``[3·cells]``.
     """
 
-    family: str
     step: float
     reach: int
     mass: FloatArray
     below: FloatArray
 
     @classmethod
-    def build(cls, family: str, scale: float, reach: float) -> "Lattice":
-        """The lattice for one noise scale (votes) and positions up to ``reach`` (scales)."""
-        step = 1.0 / scale
+    def build(cls, sigma: float, reach: float) -> "Lattice":
+        """The lattice for noise of ``sigma`` votes and positions up to ``reach`` times as far."""
+        step = 1.0 / sigma
         reach_steps = math.ceil(reach / step)
-        half = reach_steps + math.ceil(_TAIL[family] / step) + 4
+        half = reach_steps + math.ceil(_TAIL / step) + 4
         z = np.asarray(np.arange(-half, half + 1) * step, dtype=np.float64)
-        mass = exp(-0.5 * z * z if family == "gaussian" else -np.abs(z))
+        mass = exp(-0.5 * z * z)
         mass /= math.fsum(mass)
         below = np.zeros(6 * half + 5)
         below[2 * half + 2 : 4 * half + 3] = np.cumsum(mass)
         below[4 * half + 3 :] = 1.0
-        return cls(family, step, reach_steps, mass, below)
+        return cls(step, reach_steps, mass, below)
 
     @property
     def half(self) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from collegium_accounting.elementary import FloatArray, exp, expm1, log, log1p, logaddexp
 from collegium_accounting.game.cells import Cells, Enclosure
+from collegium_accounting.game.curves import Enclosed
 from collegium_accounting.units import IntArray
 
 Bend = Callable[[FloatArray, FloatArray], FloatArray]
@@ -27,7 +28,7 @@ _ROOT = 0.5
 
 
 @dataclass(frozen=True)
-class Line:
+class Line(Enclosed):
     """Two outcomes on the integer multiples of ``step``.
 
     Attributes

@@ -13,34 +13,36 @@ import numpy as np
 
 from collegium_accounting.elementary import FloatArray, exp
 from collegium_accounting.game.cells import Cells, Enclosure
+from collegium_accounting.game.curves import Enclosed
 from collegium_accounting.game.lattice import FAR_BELOW, Lattice
 from collegium_accounting.game.lines import Line
 from collegium_accounting.units import IntArray
 
-_REACH = {"gaussian": 9.5, "laplace": 46.0}
-_RIDGE = {"gaussian": 6.0, "laplace": 20.0}
+_REACH = 9.5
+
+_RIDGE = 6.0
 """Where a or b stands so many scales above M, their duel stands for the plane."""
 
-_CORE = {"gaussian": 6.25, "laplace": 4.5}
+_CORE = 6.25
 """Second differences are tabulated where both positions are within so many scales of M,"""
 
 _TABULATED = 625
-"""but at no more than so many positions on each side: Gaussian noise of a larger scale is tabulated less densely."""
+"""but at no more than so many positions on each side: noise of a larger scale is tabulated less densely."""
 
 
 @dataclass(frozen=True)
-class Plane:
-    """Three outcomes at integer positions (x, y), and on the unbounded rectangles beside them."""
+class Plane(Enclosed):
+    """Three outcomes at integer positions (x, y), and on the unbounded rectangles beside them; Gaussian noise."""
 
     lattice: Lattice
     tie_to_a: bool
     vote_length: float
 
     @classmethod
-    def build(cls, noise: str, scale: float, tie_to_a: bool) -> "Plane":
-        """The plane of ``noise`` ("discrete-gaussian" or "discrete-laplace") with ``scale`` in votes."""
-        family, vote = noise.removeprefix("discrete-"), 1.0 / scale
-        return cls(Lattice.build(family, scale, _REACH[family] + 4.0 * vote), tie_to_a, vote)
+    def build(cls, sigma: float, tie_to_a: bool) -> "Plane":
+        """The plane of integer Gaussian noise with ``sigma`` in votes."""
+        vote = 1.0 / sigma
+        return cls(Lattice.build(sigma, _REACH + 4.0 * vote), tie_to_a, vote)
 
     @property
     def discrete(self) -> bool:
@@ -48,13 +50,13 @@ class Plane:
         return True
 
     def roots(self) -> Cells:
-        """Rectangles that grow away from M, and the unbounded sides; where Laplace noise bends lie edges."""
+        """Rectangles that grow away from M, and the unbounded sides."""
         lattice, end = self.lattice, self.lattice.reach
         one = max(1, round(1.0 / lattice.step))
         grid = [k * one for k in (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)]
-        top = math.ceil(_RIDGE[lattice.family] / lattice.step)
+        top = math.ceil(_RIDGE / lattice.step)
         edges = [side * g for g in grid if g < end for side in (-1, 1)] + [-end]
-        xs, ys = (np.unique([*(e for e in edges if e < top), top, kink]) for kink in (1, -1))
+        xs, ys = (np.unique([*(e for e in edges if e < top), top, beside]) for beside in (1, -1))
         x1, y1 = (g.ravel() for g in np.meshgrid(xs[:-1], ys[:-1], indexing="ij"))
         x2, y2 = (g.ravel() for g in np.meshgrid(xs[1:], ys[1:], indexing="ij"))
         box = np.stack([x1, x2, y1, y2], axis=1)
@@ -100,20 +102,18 @@ class Plane:
         With E the event that M wins, p and q the densities of the noisy counts of a and b, the three outcomes'
         hockey sticks exceed the duel's by at most 2·∫_E |p − k·q|: docs/research/exact-accountant.md, Lemma 7.
         """
-        far = _RIDGE[self.lattice.family] - self.vote_length
+        far = _RIDGE - self.vote_length
         tail = float(exp(self.lattice.log_beyond(far)))
-        gaussian = self.lattice.family == "gaussian"
-        peak = 1.0 / math.sqrt(2.0 * math.pi) if gaussian else 0.5
-        density = peak * float(exp(-0.5 * far * far if gaussian else -far))
+        peak = 1.0 / math.sqrt(2.0 * math.pi)
+        density = peak * float(exp(-0.5 * far * far))
         return replace(line, spare=(2.0 * self.vote_length * (density + 2.0 * peak * tail), 2.0 * tail))
 
     def _ratio(self, log_p: FloatArray, log_q: FloatArray, side: int) -> FloatArray:
         """log P/Q, enclosed outwards (``side`` −1 below, +1 above) where both have underflowed."""
         with np.errstate(invalid="ignore"):
             ell = log_p - log_q
-        cap = 2.0 * self.vote_length if self.lattice.family == "laplace" else math.inf
-        ell[0] = np.clip(np.nan_to_num(ell[0], nan=cap if side > 0 else 0.0, posinf=math.inf), 0.0, cap)
-        ell[1] = np.clip(np.nan_to_num(ell[1], nan=-cap if side < 0 else 0.0, neginf=-math.inf), -cap, 0.0)
+        ell[0] = np.maximum(np.nan_to_num(ell[0], nan=math.inf if side > 0 else 0.0, posinf=math.inf), 0.0)
+        ell[1] = np.minimum(np.nan_to_num(ell[1], nan=-math.inf if side < 0 else 0.0, neginf=-math.inf), 0.0)
         return ell
 
     def _log_rest(self, x: IntArray, y: IntArray) -> FloatArray:
@@ -127,8 +127,8 @@ class Plane:
 
         Shape ``[2 axes, 2 (P − Q, Q), 3, side, side]``, for the positions −half, −half + stride, …, half in x and y.
         """
-        core = math.ceil(_CORE[self.lattice.family] / self.vote_length)
-        stride = math.ceil(core / _TABULATED) if self.lattice.family == "gaussian" else 1
+        core = math.ceil(_CORE / self.vote_length)
+        stride = math.ceil(core / _TABULATED)
         count = min(core // stride, _TABULATED)
         side = np.arange(-count - 1, count + 2) * stride
         x, y = (part.ravel() for part in np.meshgrid(side, side, indexing="ij"))

@@ -203,7 +203,7 @@ def _deviation(game: Game) -> float:
     """The largest standard deviation of one round's loss at the roots' corners: the length scale of the grid."""
     largest = 0.0
     for family in game.families:
-        corners = family.enclose(family.roots()).corners
+        corners = family.corners(family.roots())
         q, ell = corners[:, 0], np.where(corners[:, 0] > 0.0, corners[:, 1], 0.0)
         a, b = game.sampling.upper(ell), game.sampling.lower(ell)
         largest = max(largest, float((q * (a - b) * (a - b) / np.maximum(1.0 + b, 1.0 + a)).sum(axis=1).max()))
