@@ -478,12 +478,13 @@ class Reads(np.ndarray):
 def test_a_search_takes_the_same_steps_whatever_is_drawn(scale):
     sampler = Sampler(2, scale, SystemBits(), widest_table=2.0**11)
     ends = upper_ends(sampler)
+    numbers, last = ends.tolist(), len(ends) - 1
     sampler._upper = sampler._upper.view(Reads)
     for words in (ends, ends[::-1], np.zeros_like(ends), np.full_like(ends, 2**64 - 1)):
         sampler._upper.kept = []
         found = sampler._upper_ends_up_to(words)
-        assert found.tolist() == [min(bisect_right(ends.tolist(), word), len(ends) - 1) for word in words.tolist()]
-        assert sampler._upper.kept == [len(words)] * (len(ends) - 1).bit_length()
+        assert found.tolist() == [min(bisect_right(numbers, word), last) for word in words.tolist()]
+        assert sampler._upper.kept == [len(words)] * last.bit_length()
 
 
 @pytest.mark.parametrize(("power", "scale"), [(1, 511.9), (2, 2047.9), (1, 512.0), (2, 2048.0), (2, 2.0**50)])
