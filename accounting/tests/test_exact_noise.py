@@ -33,6 +33,11 @@ def mass_of(power: int, scale: float) -> Mass:
     return Mass(power, Fraction(scale) if power == 1 else 2 * Fraction(scale) ** 2)
 
 
+def upper_ends(sampler: Sampler) -> np.ndarray:
+    """Those of its table; the last is 2^b, which 64 bits may not hold, so the largest word stands for it."""
+    return np.append(sampler._upper, np.uint64(2**64 - 1))[: len(sampler._lower)]
+
+
 def table_draws(
     power: int, scale: float, word_bits: int, most_bits: int, kind: type[Sampler] = Sampler
 ) -> Iterator[Draw]:
@@ -120,7 +125,7 @@ class Rounded(Sampler):
 
     def __init__(self, *given, **options):
         super().__init__(*given, **options)
-        self._lower[:-1] = self._upper
+        self._lower[:-1] = upper_ends(self)[:-1]
 
 
 class WithoutTail(Sampler):
@@ -156,7 +161,7 @@ class Signed(Sampler):
         half = 2 ** (self._word_bits - 1)
         words = self._bits.words(size, self._word_bits).astype(np.int64)
         words[words >= half] -= 2 * half
-        numbers = np.searchsorted(self._upper.astype(np.int64), words, side="right")
+        numbers = np.searchsorted(upper_ends(self)[:-1].astype(np.int64), words, side="right")
         for i in np.flatnonzero(words >= self._lower.astype(np.int64)[numbers]).tolist():
             numbers[i] = self._looked_up_further(int(words[i]))
         return numbers
@@ -258,9 +263,12 @@ def test_what_32_bits_leave_open_is_decided_by_more(start):
     assert decided == [exact(Fraction(start, 2**32)) < chance, True]
 
 
-def test_blocks_too_coarse_for_64_bits_are_refused():
+@pytest.mark.parametrize(("power", "least"), [(1, 8.0), (2, 64.0)])
+def test_blocks_too_coarse_for_64_bits_are_refused(power, least):
+    """The least table of either law is the one that the docstring names; the smallest scales are the coarsest."""
     with pytest.raises(ConfigurationError, match="smaller blocks"):
-        Sampler(2, 8.0, SystemBits(), widest_table=2.0)
+        Sampler(power, 1024.0, SystemBits(), widest_table=least / 2)
+    Sampler(power, 1024.0, SystemBits(), widest_table=least)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +366,7 @@ def follows(draws: np.ndarray, power: int, scale: float) -> bool:
     return float(((observed - expected) ** 2 / expected).sum()) < chi2.isf(FAILURE, len(expected) - 1)
 
 
-SCALES = [(1, 2.0), (1, 700.0), (1, 8.7e7), (2, 2.0), (2, 700.0), (2, 5000.0), (2, 8.7e7)]
+SCALES = [(1, 2.0), (1, 700.0), (1, 8.7e7), (2, 2.0), (2, 700.0), (2, 5000.0), (2, 8.7e7), (2, 2.0**50)]
 
 
 @pytest.mark.parametrize(("power", "scale"), SCALES)
@@ -386,7 +394,14 @@ class BlocksAlone(Sampler):
 class SignedAt64Bits(Sampler):
     def _numbers(self, size):
         words = self._bits.words(size, 64).view(np.int64)
-        return np.searchsorted(self._upper.view(np.int64), words, side="right")
+        return np.searchsorted(upper_ends(self)[:-1].view(np.int64), words, side="right")
+
+
+class NumbersOf32Bits(Sampler):
+    """As whoever indexes by the machine's own integers has them where these are of 32 bits."""
+
+    def _numbers(self, size):
+        return super()._numbers(size).astype(np.int32)
 
 
 @pytest.mark.parametrize("bug", [WithoutSign, SignedAt64Bits])
@@ -395,6 +410,15 @@ def test_wrong_noise_at_64_bits_is_seen_in_its_law(bug, power, scale):
     """The same χ² on 200,000 draws."""
     sampler = bug(power, scale, SystemBits(), widest_table=2.0**9)
     assert not follows(sampler.draw(200_000), power, scale)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_integers_of_32_bits_are_seen_at_large_scales_and_not_used(power):
+    """The same χ² on 200,000 draws."""
+    for kind, right in ((NumbersOf32Bits, False), (Sampler, True)):
+        sampler = kind(power, 2.0**50, SystemBits(), widest_table=2.0**9)
+        assert (sampler._numbers(10).dtype == np.int64) == right
+        assert follows(sampler.draw(200_000), power, 2.0**50) == right
 
 
 def test_noise_that_leaves_the_last_bits_alone_is_seen_in_them():
@@ -420,15 +444,60 @@ def test_noise_of_next_to_no_scale_is_zero(draw, scale):
     assert not draw(scale, (1000,)).any()
 
 
-@pytest.mark.parametrize("draw", [SystemNoise().gaussian, SystemNoise().laplace])
-@pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan, 2.0**51])
-def test_a_scale_that_is_none_or_does_not_fit_64_bits_is_refused(draw, scale):
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize(
+    "scale",
+    [0.0, -1.0, -math.inf, math.inf, math.nan, 2.0**51, 2**50 + 1, pytest.param(10**400, id="10^400"), np.float32(0)],
+)
+def test_a_scale_that_is_none_or_does_not_fit_64_bits_is_refused(power, scale):
     with pytest.raises(ConfigurationError):
-        draw(scale, (3,))
+        system_sampler(power, scale)
+    with pytest.raises(ConfigurationError):
+        (SystemNoise().laplace if power == 1 else SystemNoise().gaussian)(scale, (3,))
+
+
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("scale", [np.float32(700.5), np.float64(700.5), np.int64(700), 700, Fraction(1401, 2)])
+def test_a_scale_may_be_any_real_number(power, scale):
+    """The same χ² on 200,000 draws."""
+    system_sampler.cache_clear()
+    assert follows(system_sampler(power, scale).draw(200_000), power, float(scale))
+
+
+class Reads(np.ndarray):
+    """An array that keeps how many of its entries were read each time."""
+
+    kept: list[int]
+
+    def __getitem__(self, index):
+        self.kept.append(np.size(index))
+        return super().__getitem__(index).view(np.ndarray)
+
+
+@pytest.mark.parametrize("scale", [0.3, 3.0, 500.0, 8.7e7])
+def test_a_search_takes_the_same_steps_whatever_is_drawn(scale):
+    sampler = Sampler(2, scale, SystemBits(), widest_table=2.0**11)
+    ends = upper_ends(sampler)
+    numbers, last = ends.tolist(), len(ends) - 1
+    sampler._upper = sampler._upper.view(Reads)
+    for words in (ends, ends[::-1], np.zeros_like(ends), np.full_like(ends, 2**64 - 1)):
+        sampler._upper.kept = []
+        found = sampler._upper_ends_up_to(words)
+        assert found.tolist() == [min(bisect_right(numbers, word), last) for word in words.tolist()]
+        assert sampler._upper.kept == [len(words)] * last.bit_length()
 
 
 @pytest.mark.parametrize(("power", "scale"), [(1, 511.9), (2, 2047.9), (1, 512.0), (2, 2048.0), (2, 2.0**50)])
 def test_more_than_64_bits_are_needed_as_seldom_as_stated(power, scale):
     sampler = system_sampler(power, scale)
-    steps = zip(sampler._lower.tolist(), [*sampler._upper.tolist(), 2**64], strict=True)
+    steps = zip(sampler._lower.tolist(), upper_ends(sampler).tolist(), strict=True)
     assert len(sampler._lower) < 2**16 and sum(high - low for low, high in steps) < 2**17
+
+
+@pytest.mark.parametrize(("power", "scale"), [(1, 100.0), (2, 500.0), (2, 3e8)])
+def test_the_tables_that_are_searched_are_the_enclosures_to_the_last_bit(power: int, scale: float) -> None:
+    """Words of 64 bits, on which a conversion through floats would lose eleven bits."""
+    sampler = Sampler(power, scale, SystemBits(), widest_table={1: 2.0**9, 2: 2.0**11}[power])
+    lower, upper = sampler._tabled.distribution(64, sampler._zeros)
+    assert sampler._lower.tolist() == lower and sampler._upper[: sampler._last].tolist() == upper[:-1]
+    assert any(int(float(one)) != one for one in lower)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collegium_accounting.mechanisms import IntArray, LabelStage, Noise, SeededNoise, Stage, SystemNoise
-from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
+from collegium_accounting.mechanisms import IntArray, LabelStage, SeededNoise, Stage, SystemNoise
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,9 @@ class CoordinatorNoise:
         if stage.added.parties:
             return values
         drawn = self._source(f"{stage.name}|{drawn_for}").gaussian(noise_on_entries(stage, 0), values.shape)
-        return values + np.rint(drawn).astype(np.int64)
+        return values + np.asarray(drawn, dtype=np.int64)
 
-    def _source(self, drawn_for: str) -> Noise:
+    def _source(self, drawn_for: str) -> SystemNoise | SeededNoise:
         if self.seed is None:
             return SystemNoise()
         digest = hashlib.sha256(f"{self.seed}|{drawn_for}".encode()).digest()
@@ -55,5 +54,4 @@ def noise_on_entries(stage: Stage, answered: int) -> float:
     """The standard deviation of the noise on every entry of a vector that ``answered`` parties sum."""
     if stage.share is not None:
         return stage.share.sigma_share * math.sqrt(answered)  # more parties than needed add more noise than charged
-    assert isinstance(stage, GaussianStage)  # whole vectors have Gaussian noise
-    return stage.sigma * stage.parts_of_a_vote
+    return stage.noise_on_entries

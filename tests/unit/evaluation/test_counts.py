@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -13,7 +14,7 @@ from collegium.coordinator.noise import CoordinatorNoise
 from collegium.errors import ConfigurationError
 from collegium.privacy.evaluation_cells import BINS, EDGES, Layout, other_classes
 from collegium_accounting.game.laws import VectorLaw
-from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Adjacency, IntArray, Unit
+from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Adjacency, IntArray, SeededNoise, Unit
 from collegium_accounting.mechanisms import record_counts as counts_file
 from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts, counts_of, weights_of
 from collegium_accounting.renyi import WIDE_ORDERS
@@ -152,6 +153,32 @@ def test_the_noise_is_what_is_charged() -> None:
     assert abs(noise.var() / 9.0 - 1.0) < 5.5 * math.sqrt(2.0 / 4_000)
     half = noise_of(1.5) / ONE
     assert abs(half.var() / 9.0 - 1.0) > 0.5  # planted: half the noise
+
+
+class GivenNoise(SeededNoise):
+    """The same on every entry, as whole numbers of a type."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+
+    def gaussian(self, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
+        return np.full(shape, 2**53 + 1, dtype=np.int64).astype(self._kind)
+
+
+@dataclass(frozen=True)
+class WithGivenNoise(CoordinatorNoise):
+    kind: type = np.int64
+
+    def _source(self, drawn_for: str) -> SeededNoise:
+        return GivenNoise(self.kind)
+
+
+def test_noise_in_whole_numbers_passes_no_floating_point() -> None:
+    """2^53 + 1 is the first whole number that a float cannot hold."""
+    (stage,) = RecordCounts(3.0, 1, 2).stages
+    values = np.array([0, -(2**53)])
+    assert WithGivenNoise().vector(stage, values, "test").tolist() == [2**53 + 1, 1]
+    assert WithGivenNoise(kind=np.float64).vector(stage, values, "test").tolist() == [2**53, 0]  # planted
 
 
 def test_one_class_or_too_many_candidates_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +30,10 @@ from collegium_accounting.mechanisms import (
     mechanism_named,
     register,
 )
+from collegium_accounting.mechanisms.class_sums import bound_squared
+from collegium_accounting.mechanisms.lnmax import LNMax
+from collegium_accounting.mechanisms.record_counts import ONE
+from collegium_accounting.noise.distributed import NoiseShare
 from collegium_accounting.renyi import WIDE_ORDERS
 from collegium_accounting.units import checked_counts, winners
 
@@ -295,3 +300,32 @@ def test_the_exact_accountant_is_told_the_noise_that_is_drawn_and_plays_only_whe
     told = [(law.noise, law.scale, str(law.adjacency), law.sampling_rate) for law in laws if isinstance(law, RoundLaw)]
     assert told == LAWS.get(name, [])
     assert not any(isinstance(stage.law(mechanism.unit(2)), RoundLaw) for stage in mechanism.stages)
+
+
+@pytest.mark.parametrize(
+    ("make", "entry"),
+    [
+        (lambda sigma: create("lnmax", gamma=1.0 / sigma), 1.0),
+        (lambda sigma: create("gnmax", sigma=sigma), 1.0),
+        (lambda sigma: create("confident-gnmax", sigma1=sigma, sigma2=40.0, threshold=200.0), 1.0),
+        (lambda sigma: create("confident-gnmax", sigma1=40.0, sigma2=sigma, threshold=200.0), 1.0),
+        (lambda sigma: create("individual-knn", sigma=sigma, participations=2, levels=1024), 1024.0),
+        (lambda sigma: create("class-sums", sigma=sigma, classes=10), math.sqrt(bound_squared(10))),
+        (lambda sigma: create("record-counts", sigma=sigma, parts=48, cells=100), float(ONE)),
+        (lambda sigma: NoiseShare(sigma, 1), 1.0),
+        (lambda sigma: NoiseShare(sigma, 4), 2.0**-1),
+    ],
+)
+def test_noise_that_no_release_could_draw_is_refused_before_anything_is_charged(make, entry):
+    """More than 2^50 units of a number that is summed."""
+    largest = 2.0**50 / entry
+    make(largest * (1 - 1e-9))
+    for sigma in (largest * (1 + 1e-9), 1e300):
+        with pytest.raises(ConfigurationError, match=r"at most 2\^50"):
+            make(sigma)
+
+
+def test_a_tiny_gamma_is_refused_when_the_mechanism_is_made():
+    for gamma in (1e-16, 5e-324):
+        with pytest.raises(ConfigurationError, match="take less noise"):
+            LNMax(gamma=gamma)

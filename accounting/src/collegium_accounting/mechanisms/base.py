@@ -21,6 +21,7 @@ from collegium_accounting.errors import ConfigurationError, UnsupportedAccountin
 from collegium_accounting.game.laws import Law, RenyiLaw
 from collegium_accounting.mechanisms.parameters import Value, checked, fields_of
 from collegium_accounting.noise.distributed import COORDINATOR, AddedBy, NoiseShare
+from collegium_accounting.noise.inversion import check_fits
 from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
 from collegium_accounting.units import Adjacency, IntArray, Unit
 
@@ -75,6 +76,11 @@ class Stage(ABC):
     @abstractmethod
     def noise_votes(self) -> float:
         """The scale of its noise in votes: σ of a Gaussian, 1/γ of Laplace or Gumbel noise."""
+
+    @property
+    def noise_on_entries(self) -> float:
+        """The scale of its noise in units of the whole numbers that it is added to."""
+        return self.noise_votes
 
     @property
     def share(self) -> NoiseShare | None:
@@ -144,7 +150,8 @@ class Mechanism(ABC):
     """A frozen description of the noise on sums, and of what follows from it.
 
     Derive a frozen dataclass whose fields are the parameters, described by `parameters.Parameter`, and decorate
-    it with `registry.register`. Parameters are checked when an object is made; ConfigurationError names a wrong one.
+    it with `registry.register`. Parameters are checked when an object is made, and that its noise can be drawn;
+    ConfigurationError names a wrong one.
     """
 
     name: ClassVar[str]
@@ -169,6 +176,8 @@ class Mechanism(ABC):
     def __post_init__(self) -> None:
         for field_ in fields_of(type(self)).values():
             object.__setattr__(self, field_.name, checked(self.name, field_, getattr(self, field_.name)))
+        for stage in self.stages:
+            check_fits(stage.noise_on_entries)
 
     @property
     @abstractmethod

@@ -56,8 +56,12 @@ class GaussianStage(Stage):
         return self.sigma
 
     @property
+    def noise_on_entries(self) -> float:
+        return self.sigma * self.parts_of_a_vote
+
+    @property
     def share(self) -> NoiseShare | None:
-        return self.added.share(self.sigma * self.parts_of_a_vote)
+        return self.added.share(self.noise_on_entries)
 
     def law(self, unit: Unit, classes: int | None = None) -> Law:
         """The whole noisy vector, by its exact (ε, δ) where all records take part."""
@@ -66,7 +70,7 @@ class GaussianStage(Stage):
             return share.law(moved * parts, self.entries(unit))
         if self.rate(unit) < 1.0:
             return super().law(unit, classes)
-        return discrete_vector(moved * parts, self.sigma * parts, self.entries(unit))
+        return discrete_vector(moved * parts, self.noise_on_entries, self.entries(unit))
 
     def charge(self, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
         share = self.share
@@ -115,4 +119,4 @@ class GaussianLabels(GaussianStage, LabelStage):
         if self.added.parties:
             return self.rule.read(counts)
         numbers = self.rule.compared(checked_counts(counts))
-        return self.rule.read(numbers + noise.gaussian(self.sigma * self.parts_of_a_vote, numbers.shape))
+        return self.rule.read(numbers + noise.gaussian(self.noise_on_entries, numbers.shape))

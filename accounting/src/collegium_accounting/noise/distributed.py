@@ -52,6 +52,7 @@ from collegium_accounting.elementary import exp, log1p
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.game.laws import Law, discrete_vector
 from collegium_accounting.limits import MAX_PARTIES
+from collegium_accounting.noise.inversion import check_fits
 from collegium_accounting.noise.sources import SeededNoise, SystemNoise
 from collegium_accounting.renyi import RenyiCurve, check_orders
 from collegium_accounting.units import IntArray
@@ -92,7 +93,7 @@ class NoiseShare:
     Raises
     ------
     ConfigurationError
-        If the share of a party would be below 0.5, where the analysis gives nothing useful.
+        If the share of a party would be below 0.5, where the analysis gives nothing useful, or above 2^50.
     """
 
     sigma: float
@@ -106,6 +107,7 @@ class NoiseShare:
                 f"sigma {self.sigma} spread over {self.honest_survivors} parties leaves {self.sigma_share:.3g} votes "
                 f"each; raise sigma to at least {SMALLEST_SIGMA_SHARE * math.sqrt(self.honest_survivors):.3g}"
             )
+        check_fits(self.sigma_share)
 
     @property
     def sigma_share(self) -> float:

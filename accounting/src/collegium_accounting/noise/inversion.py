@@ -36,11 +36,11 @@ being the same for all x. Attempts are independent, so what is accepted has this
 Whether a fresh U < e^{−t} is decided by `Acceptance`.
 
 **What time tells.** Where the number of steps of a sampler follows the value, its time tells the value (Jin, McMurtry,
-Rubinstein, Ohrimenko 2022). Here a draw from a table costs one binary search, whose number of steps is fixed and whose
-places in memory follow the draw; a table of 64 bits has fewer than 2^16 entries, so more bits are needed with
-probability below 2^−47. Large scales repeat an attempt, less than one in 100, but how often says nothing of the attempt
-that is accepted: attempts are independent. Its acceptance takes more than 32 bits with probability below 2^−19. Other
-side channels of the processor are not defended against.
+Rubinstein, Ohrimenko 2022). Here a draw from a table costs one binary search, whose number of steps is fixed by the
+table and whose places in memory follow the draw; a table of 64 bits has fewer than 2^16 entries, so more bits are
+needed with probability below 2^−47. Large scales repeat an attempt, less than one in 100, but how often says nothing of
+the attempt that is accepted: attempts are independent. Its acceptance takes more than 32 bits with probability below
+2^−19. Other side channels of the processor are not defended against.
 
 **int64.** The result is the draw modulo 2^64, between −2^63 and 2^63 − 1. With scales of at most 2^50 it is another
 number with probability below e^{−8191}, and then a function of the exact draw, which costs no privacy.
@@ -55,7 +55,7 @@ import numpy as np
 
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.noise.acceptance import Acceptance
-from collegium_accounting.noise.bits import RandomBits, SystemBits
+from collegium_accounting.noise.bits import RandomBits, SystemBits, Words
 from collegium_accounting.noise.enclosures import Mass
 from collegium_accounting.units import IntArray
 
@@ -76,7 +76,13 @@ class Sampler:
     scale : the scale, or σ.
     bits : where random bits come from.
     word_bits : bits that are drawn of a number at first, at most 64.
-    widest_table : a power of two, at least 8; scales below it have a table of their own.
+    widest_table : a power of two; scales below it have a table of their own. With words of 64 bits it is at least 8 for
+        Laplace and 64 for Gaussian noise.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``widest_table`` is too small for this scale; see `Acceptance`.
     """
 
     def __init__(
@@ -86,10 +92,14 @@ class Sampler:
         self._shift = max(0, math.frexp(scale / widest_table)[1])  # m
         self._tabled = _mass(power, Fraction(scale) / 2**self._shift)
         lower, upper = self._tabled.distribution(word_bits, self._zeros)
-        self._lower, self._upper = np.array(lower, dtype=np.uint64), np.array(upper[:-1], dtype=np.uint64)
+        self._lower, self._last = np.array(lower, dtype=np.uint64), len(lower) - 1
+        # All but the last, which is 2^b, and then the largest word, so that their number is one less than a power of 2.
+        self._search_steps = self._last.bit_length()
+        self._upper = np.full(2**self._search_steps - 1, 2**64 - 1, dtype=np.uint64)
+        self._upper[: self._last] = upper[:-1]
         if self._shift:
-            last_block = (len(lower) - 1) >> 1
-            self._acceptance = Acceptance(_mass(power, Fraction(scale)), self._shift, last_block, bits, word_bits)
+            mass = _mass(power, Fraction(scale))
+            self._acceptance = Acceptance(mass, self._shift, self._last >> 1, bits, word_bits)
 
     @property
     def _zeros(self) -> int:
@@ -120,10 +130,20 @@ class Sampler:
     def _numbers(self, size: int) -> IntArray:
         """Which integers are drawn from the table, by their numbers."""
         words = self._bits.words(size, self._word_bits)
-        numbers = np.searchsorted(self._upper, words, side="right")
+        numbers = self._upper_ends_up_to(words)
         for i in np.flatnonzero(words >= self._lower[numbers]).tolist():
             numbers[i] = self._looked_up_further(int(words[i]))
         return numbers
+
+    def _upper_ends_up_to(self, words: Words) -> IntArray:
+        """How many upper ends each word reaches, int64 on every machine.
+
+        `numpy.searchsorted` would begin each search where the last one ended, and take steps that follow the draws.
+        """
+        found = np.zeros(len(words), dtype=np.int64)
+        for bit in reversed(range(self._search_steps)):
+            found += (self._upper[found + ((1 << bit) - 1)] <= words).astype(np.int64) << bit
+        return np.minimum(found, self._last)  # the largest word reaches what the table was filled up with
 
     def _looked_up_further(self, word: int) -> int:
         """The number of a draw that ``word`` leaves open."""
@@ -139,20 +159,37 @@ class Sampler:
 
 @lru_cache(maxsize=8)
 def system_sampler(power: int, scale: float) -> Sampler:
-    """Exact noise from the operating system's randomness. The last 8 tables, of 0.7 MB or less each, are kept.
+    """Exact noise from the operating system's randomness. The last 8 tables, of 0.9 MB or less each, are kept.
 
     Parameters
     ----------
     power : 1 for discrete Laplace noise of ``scale``, 2 for a discrete Gaussian of σ = ``scale``.
+    scale : any real number.
 
     Raises
     ------
     ConfigurationError
-        If the scale is above 2^50.
+        If the scale is not a positive number or above 2^50.
     """
+    check_fits(scale)
+    return Sampler(power, positive(scale), SystemBits(), widest_table=_WIDEST_TABLE[power])
+
+
+def positive(scale: float) -> float:
+    """``scale``, any real number, as a float; ConfigurationError unless it is finite and above 0."""
+    number = float(scale)
+    if not (math.isfinite(number) and number > 0.0):
+        raise ConfigurationError(f"a noise scale must be a positive number; got {scale}")
+    return number
+
+
+def check_fits(scale: float) -> None:
+    """Raise ConfigurationError where ``scale``, in units of the whole numbers under the noise, is above 2^50."""
     if scale > LARGEST_SCALE:
-        raise ConfigurationError(f"noise of scale {scale:g} does not fit whole numbers of 64 bits; at most 2^50 does")
-    return Sampler(power, scale, SystemBits(), widest_table=_WIDEST_TABLE[power])
+        raise ConfigurationError(
+            f"noise of {scale} units of a summed number does not fit whole numbers of 64 bits; at most 2^50 does: "
+            "take less noise"
+        )
 
 
 def _mass(power: int, scale: Fraction) -> Mass:

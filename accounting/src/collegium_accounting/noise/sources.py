@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium_accounting.errors import ConfigurationError
-from collegium_accounting.noise.inversion import system_sampler
+from collegium_accounting.noise.inversion import positive, system_sampler
 from collegium_accounting.units import IntArray
 
 
@@ -27,11 +26,11 @@ class SystemNoise:
 
     def laplace(self, scale: float, shape: tuple[int, ...]) -> IntArray:
         """Discrete Laplace, mass ∝ e^{−|x|/scale}."""
-        return system_sampler(1, _positive(scale)).draw(math.prod(shape)).reshape(shape)
+        return system_sampler(1, scale).draw(math.prod(shape)).reshape(shape)
 
     def gaussian(self, sigma: float, shape: tuple[int, ...]) -> IntArray:
         """Discrete Gaussian, mass ∝ e^{−x²/2σ²}."""
-        return system_sampler(2, _positive(sigma)).draw(math.prod(shape)).reshape(shape)
+        return system_sampler(2, sigma).draw(math.prod(shape)).reshape(shape)
 
     def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
         """OpenDP's noisy max under zero-concentrated divergence, which is the Gumbel one, compared exactly."""
@@ -40,7 +39,7 @@ class SystemNoise:
             dp.domains.vector_domain(dp.domains.atom_domain(T="i64")),
             dp.metrics.linf_distance(T="i64"),
             dp.measures.zero_concentrated_divergence(),
-            scale=_positive(scale),
+            scale=positive(scale),
         )
         return np.array([select(row) for row in counts.tolist()], dtype=np.int64)
 
@@ -66,20 +65,21 @@ class SeededNoise:
 
     def laplace(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray:
         """Discrete Laplace noise, as the difference of two geometric variables."""
-        success = -math.expm1(-1.0 / _positive(scale))
+        success = -math.expm1(-1.0 / positive(scale))
         return self.generator.geometric(success, shape) - self.generator.geometric(success, shape)
 
     def gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray:
         """Discrete Gaussian noise, by inverting its distribution function, cut where the mass is below 1e-300."""
+        sigma = positive(sigma)
         if sigma > _COARSE:
             return np.rint(self.generator.normal(0.0, sigma, shape)).astype(np.int64)
-        reach = math.ceil(37.0 * _positive(sigma)) + 1
+        reach = math.ceil(37.0 * sigma) + 1
         support = np.arange(-reach, reach + 1)
         mass = np.exp(-0.5 * (support / sigma) ** 2)
         return self.generator.choice(support, size=shape, p=mass / mass.sum()).astype(np.int64)
 
     def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
-        noisy = counts + self.generator.gumbel(0.0, _positive(scale), counts.shape)
+        noisy = counts + self.generator.gumbel(0.0, positive(scale), counts.shape)
         return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
 
 
@@ -105,9 +105,3 @@ def _opendp() -> Any:
 
     enable_features("contrib")
     return opendp
-
-
-def _positive(scale: float) -> float:
-    if not (math.isfinite(scale) and scale > 0.0):
-        raise ConfigurationError(f"a noise scale must be a positive number; got {scale}")
-    return scale
