@@ -62,7 +62,6 @@ class Workload:
     rounds : of class sums; a pool check comes before them and an evaluation after.
     groups : of parties that are summed by themselves, in class sums and counts.
     deadline_s : for each exchange of messages.
-    seed : the parties' noise follows from it; drawn as by real parties where it is None.
     """
 
     parties: int
@@ -71,7 +70,6 @@ class Workload:
     rounds: int = 8
     groups: int = 1
     deadline_s: float = 300.0
-    seed: int | None = None
 
     @property
     def classes(self) -> int:
@@ -107,7 +105,6 @@ class Workload:
             settings["budget"] = {"epsilon": 1.0, "records_per_party": 1000}
             settings["sums"] = {"landmarks": landmarks, "rounds": self.rounds}
             settings["pool_check"] = settings["evaluation"] = {}
-            settings |= {} if self.seed is None else {"seed": self.seed}
         return validate_config(settings, SimulationConfig, "benchmarks.load")
 
 
@@ -223,7 +220,6 @@ def main() -> None:
     parser.add_argument("--class-sums", type=int, default=0, metavar="N", help="the default, with sums of N entries")
     parser.add_argument("--rounds", type=int, default=8, help="of class sums")
     parser.add_argument("--groups", type=int, default=1, help="of parties in class sums")
-    parser.add_argument("--seeded", action="store_true", help="parties' noise in class sums from a seed")
     parser.add_argument("--party-processes", type=int, default=2, help="processes that share the sessions")
     parser.add_argument("--slow", type=int, default=0, help="parties that answer after three deadlines only")
     parser.add_argument("--deadline", type=float, default=300.0, help="seconds that each phase of the round may take")
@@ -241,7 +237,7 @@ def main() -> None:
     if not (chosen.queries >= 1 or chosen.class_sums) or 0 < chosen.class_sums < 10 * CLASSES:
         parser.error(f"ask for 1 query or more, or for class sums of {10 * CLASSES} entries or more")
     votes = Workload(parties, queries=chosen.queries, deadline_s=chosen.deadline)
-    about = chosen.class_sums, chosen.rounds, chosen.groups, chosen.deadline, 0 if chosen.seeded else None
+    about = chosen.class_sums, chosen.rounds, chosen.groups, chosen.deadline
     report(chosen, votes if chosen.queries else None, Workload(parties, 0, *about), hold_s)
 
 

@@ -151,7 +151,7 @@ def sessions(sizes: Sequence[int]) -> Iterator[Cost]:
 
 
 def sums_over_sessions(axis: str, size: int, asked: load.Workload) -> Iterator[Cost]:
-    """One round of the default over real sessions, its noise from a seed; the mean of its rounds."""
+    """One round of the default over real sessions; the mean of its rounds."""
     found, beside_s = load.over_grpc(asked, hosts=2), load.secagg_plus(asked)["coordinator_cpu_s"] / asked.rounds
     spent = [one for one in found["questions"] if one["name"] == "class-sums"]
 
@@ -172,13 +172,13 @@ def sums_over_sessions(axis: str, size: int, asked: load.Workload) -> Iterator[C
 def default_parties(sizes: Sequence[int]) -> Iterator[Cost]:
     """The default with 10,000 entries and two rounds, by the number of sessions."""
     for size in sizes:
-        yield from sums_over_sessions("default-parties", size, load.Workload(size, 0, 10_000, 2, seed=0))
+        yield from sums_over_sessions("default-parties", size, load.Workload(size, 0, 10_000, 2))
 
 
 def default_entries(sizes: Sequence[int]) -> Iterator[Cost]:
     """The default with 50 sessions and two rounds, by the length of its vectors."""
     for size in sizes:
-        yield from sums_over_sessions("default-entries", size, load.Workload(50, 0, size, 2, seed=0))
+        yield from sums_over_sessions("default-entries", size, load.Workload(50, 0, size, 2))
 
 
 def table(records: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
