@@ -41,7 +41,7 @@ FEW = {
     "medical": "Medical abstracts\n(text, 5 classes)",
     "schools": "Pupils of 139 schools\n(a table, 2 classes)",
 }
-"""The sets in the picture for a newcomer, on two of which a rival is ahead at ε = 2, and what stands above each."""
+"""The sets in the picture for a newcomer, on one of which a rival is ahead at ε = 2, and what stands above each."""
 
 FEW_METHODS = ("class-sums", "noisy gradient", "dp-sgd linear", "gnmax", "no noise")
 
