@@ -41,7 +41,7 @@ KEPT = {
     "exponential": "0x1.33326aae33b66p+0",
     "sampled": "0x1.701df5c794a1ep-4",
     "many classes": "0x1.5c04bbd7bc42cp+0",
-    "rivals": "0x1.c0efeef2cc72ap-1",
+    "rivals": "0x1.c0ecb74713b23p-1",
     "vector": "0x1.03bce833adfffp-1",
     "shares": "0x1.e42f3894248e1p-4",
     "beside": "0x1.364f249f29aeep+1",

@@ -25,7 +25,7 @@ _END = 64.0
 """Where that cell is said to end, for whoever divides it."""
 
 _BELOW, _ABOVE = 4.0, 6.0
-"""From so many scales below the lower to so many above the higher of a and b the place of M is searched closely;"""
+"""From so many scales above the higher to so many below the lower of a and b the place of M is searched closely;"""
 
 _SURELY_BELOW, _SURELY_ABOVE = 3.7, 36.0
 """elsewhere by cells of a scale, until M's law is at one end: e^{−e^{3.7}} and e^{−36} are 1e-16 and less."""
@@ -178,7 +178,7 @@ class Rivals:
         moved_p, moved_q = (float(np.diff(self.noise.duel(ends - lag))[0]) for lag in (0, 2))
         beyond = np.maximum(0.0, 1.0 - k * least) * moved_p
         if low <= 0:
-            beyond = beyond + (k - least) * moved_q
+            beyond = np.maximum(beyond, 2.0 * (k - least) * moved_q)
         return np.where(log_k < 2.0 / self.scale, table[near] + (beyond if low < high else 0.0), 0.0)
 
     def _along(self, d: int, log_k: FloatArray) -> FloatArray:
@@ -311,7 +311,7 @@ class Place:
         unit = np.arange(-math.ceil(_SURELY_BELOW / vote) - 1, math.ceil(_SURELY_ABOVE / vote) + 2)
         z = unit * vote
         least = -expm1(-exp(-z))
-        around = (2.0 * self.stride + 1.0) * self.fall
+        around = self.fall * (2.0 * self.stride + 1.0 if self.stride > 1 else (1.0 + 1e-6) / self.shares)
         high, low = exp(around - z), exp(-around - z)
         # (e^{−e^{−z}})″ = (v² − v)·e^{−v} with v = e^{−z}; its extremes are at v = (3 ± √5)/2.
         root = math.sqrt(5.0)

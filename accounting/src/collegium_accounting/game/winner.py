@@ -143,7 +143,7 @@ def winner_profile(law: RoundLaw, rounds: int) -> Profile:
     -------
     Profile
         An upper bound on the hockey-stick divergence for every ε, both directions, whatever the counts and the
-        numbers of classes and of votes; with the value that a concrete policy attains: within about 1 % in ε, and 5 %
+        numbers of classes and of votes; with the value that a concrete policy attains: within about 1 % in ε, and 8 %
         where a vote moves among more than two classes under Laplace noise.
 
     Raises
