@@ -66,6 +66,7 @@ On held-out records of three sets it is 2.7 to 4.3 times as long; the filter wor
 """
 _FEWEST_RECORDS = 10.0
 _CLEAR, _ENOUGH, _PLENTY = 0.25, 0.5, 4.0
+"""Of what noise asks for, in contributions: for networks, weights, and a mean in which later rounds count more."""
 _POOL_WEIGHT = 0.3
 _PASSES = 3
 _SURELY = 0.005

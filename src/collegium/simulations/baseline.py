@@ -23,6 +23,7 @@ from collegium.coordinator.run.run_record import BaselineRecord
 from collegium.coordinator.run.surroundings import OnProgress, Progress
 from collegium.data.task import Task
 from collegium.errors import CollegiumError
+from collegium.simulations.party_processes import give
 
 if TYPE_CHECKING:
     from collegium.simulations.cohort import PreparedRun
@@ -101,14 +102,16 @@ class MeasuredBeside:
     def __init__(self, baseline: Baseline, on_progress: OnProgress) -> None:
         self._baseline, self._on_progress = baseline, on_progress
         self._process: subprocess.Popen[bytes] | None = None
+        self._giving: Thread | None = None
 
     def __enter__(self) -> "MeasuredBeside":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
+        if self._process is not None and self._giving is not None:
             with self._process:
                 self._process.kill()
+                self._giving.join()
 
     def begin(self) -> "subprocess.Popen[bytes]":
         """Begin, where it has not begun."""
@@ -116,8 +119,10 @@ class MeasuredBeside:
             words = [sys.executable, "-m", __name__]
             self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             assert self._process.stdin is not None
-            self._process.stdin.write(self._baseline.to_bytes())
-            self._process.stdin.flush()
+            # By a thread: it waits until the process has loaded what it needs, and the run goes on.
+            what = self._process.stdin.fileno(), self._baseline.to_bytes()
+            self._giving = Thread(target=give, args=what, daemon=True)
+            self._giving.start()
         return self._process
 
     def __call__(self) -> BaselineRecord:

@@ -95,8 +95,7 @@ class PartyProcesses:
         for party in self._parties:
             party.log.write_bytes(b"")
         assert self._copied.stdin is not None and self._copied.stdout is not None
-        self._copied.stdin.write(json.dumps([str(config) for config in configs.values()]) + "\n")
-        self._copied.stdin.flush()
+        give(self._copied.stdin.fileno(), json.dumps([str(config) for config in configs.values()]).encode() + b"\n")
         self._hearing = Thread(target=_hear, args=(self._copied.stdout, self._parties), daemon=True)
         self._hearing.start()
         return self._parties
@@ -115,6 +114,14 @@ class PartyProcesses:
             self._copied.terminate()
             if self._hearing is not None:
                 self._hearing.join()
+
+
+def give(pipe: int, data: bytes) -> None:
+    """Write all of ``data`` into a process's pipe; nothing where that process has ended, which who waits is told."""
+    left = memoryview(data)
+    with suppress(BrokenPipeError):
+        while left:
+            left = left[os.write(pipe, left) :]
 
 
 def _hear(told: IO[str], parties: list[PartyProcess]) -> None:

@@ -1,10 +1,12 @@
-"""The baseline that a process of its own measures: the figure of this process, its errors, and its end."""
+"""The baseline that a process of its own measures: the figure of this process, its errors, and its end; and hosts."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from collegium.coordinator.run.surroundings import Progress
 from collegium.data.task import Task, VectorInputs
 from collegium.errors import CollegiumError
 from collegium.simulations.baseline import Baseline, MeasuredBeside
+from collegium.simulations.party_processes import LEAVE_S, PartyProcesses
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +56,23 @@ def test_it_ends_with_its_context_and_a_killed_one_is_named() -> None:
         beside.begin().kill()
         with pytest.raises(CollegiumError, match="ended with -9"):
             beside()
+
+
+def test_a_process_that_ends_before_it_took_its_records_is_named_too() -> None:
+    """They are more than a pipe holds, so that they are being given when it ends."""
+    many = replace(small(1), records=(np.zeros((100_000, 4), np.float32), np.zeros(100_000, np.int64)))
+    with MeasuredBeside(many, lambda step: None) as beside:
+        beside.begin().kill()
+        with pytest.raises(CollegiumError, match="ended with -9"):
+            beside()
+
+
+def test_parties_whose_host_ended_before_they_began_have_ended(tmp_path: Path) -> None:
+    with PartyProcesses(torch=False) as host:
+        host._copied.kill()
+        host._copied.wait()
+        (party,) = host.begin({"a": tmp_path / "party.toml"})
+        assert party.wait(LEAVE_S) and party.status == -signal.SIGKILL and party.last_words() == "no word"
 
 
 def test_it_ends_with_the_process_that_began_it() -> None:

@@ -85,7 +85,7 @@ def test_the_mean_of_eight_rounds_has_the_noise_of_one_sum_of_the_same_epsilon()
 
 
 def test_rounds_ask_under_no_weights_where_the_noise_of_all_would_decide_these_and_are_one_sum() -> None:
-    """The same to the last digit as one sum whose values and noise are their mean's."""
+    """The same, but for rounding, as one sum whose values and noise are their mean's."""
     pool, own = drawn(400, 3, 0.25).x, drawn(600, 4, 0.25)
     spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(SPEC, pool, TASK.inputs), pool)
     eight = asked(pool, own, 8, 400.0)
