@@ -71,15 +71,13 @@ def sampled(pairs: list[Pair], rate: float, present: bool) -> list[Pair]:
 def delta(pairs: list[Pair], rounds: int, epsilon: float) -> float:
     """The largest Pr_P[S] − e^ε·Pr_Q[S] over all policies that choose a pair after every winner, and all S."""
 
+    first = np.stack([p for p, _ in pairs])
+    losses = np.log(first / np.stack([q for _, q in pairs]))
+
     def value(s: FloatArray, left: int) -> FloatArray:
         if left == 0:
             return np.maximum(0.0, -np.expm1(-s))
-        best = np.zeros_like(s)
-        for p, q in pairs:
-            total = np.zeros_like(s)
-            following = value((s[:, None] + np.log(p / q)).ravel(), left - 1).reshape(len(s), -1)
-            total = following @ p
-            best = np.maximum(best, total)
-        return best
+        following = value((s[:, None, None] + losses).ravel(), left - 1).reshape(len(s), *losses.shape)
+        return np.asarray((following * first).sum(axis=2).max(axis=1))
 
     return float(value(np.array([-epsilon]), rounds)[0])

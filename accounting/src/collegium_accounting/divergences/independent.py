@@ -5,6 +5,7 @@ Each curve covers the continuous noise of the papers and the discrete noise of a
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -91,9 +92,15 @@ def sampled_gaussian_curve(l2: float, sigma: float, sampling_rate: float, orders
         return flat
     alpha = np.asarray(flat.orders)
     knots = np.unique(np.concatenate([[1.0], np.floor(alpha), np.ceil(alpha)]))
-    log_moments = [_log_moment(sampling_rate, sigma / l2, int(order)) for order in knots]
+    log_moments = _log_moments(sampling_rate, sigma / l2, tuple(map(int, knots)))
     joined = interpolate(alpha, knots, np.array(log_moments)) / (alpha - 1.0)
     return RenyiCurve(flat.orders, np.minimum(joined, flat.values))
+
+
+@lru_cache(maxsize=256)
+def _log_moments(rate: float, noise: float, orders: tuple[int, ...]) -> tuple[float, ...]:
+    """Kept: each party, and each reading of a ledger, computes the few laws of a run again."""
+    return tuple(_log_moment(rate, noise, order) for order in orders)
 
 
 def _log_moment(rate: float, noise: float, alpha: int) -> float:
