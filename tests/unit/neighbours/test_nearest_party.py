@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from collegium_reproduction.exact_nearest import closest
-from collegium_reproduction.nearest.party import Sampler
+from collegium_reproduction.nearest.party import Sampler, intervals_of
 from collegium_reproduction.nearest.question import CountNearest
 from support.liar_networks import follow_company, largest, ordinary
 from support.nearest import AGREED
@@ -223,7 +223,7 @@ def test_search_finds_exactly_what_whole_numbers_say(scale: int, monkeypatch: py
         assert (np.abs(view.near.astype(np.float64) - truth) <= view.error).all()
         assert (view.exact(some) == truth[some]).all()
         edges = np.sort(np.concatenate([truth[:5], truth[::50], truth[::50] + 1]))
-        assert (view.intervals(some, edges) == np.searchsorted(edges, truth[some], side="right")).all()
+        assert (intervals_of(view, some, edges) == np.searchsorted(edges, truth[some], side="right")).all()
         for k in (1, 40, 150, 2000):
             rows, found = closest(view, some, k)
             last = np.sort(truth[some])[min(k, len(some)) - 1]

@@ -26,8 +26,6 @@ _QUERIES_AT_ONCE = 128
 _DISTANCES_AT_ONCE = 2**23
 _UNIT_ROUNDOFF = 2.0**-24
 _MAX_FEATURES_REMEMBERED = 2
-_CELLS = 2048
-"""Of the table that finds a distance's interval."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,26 +72,6 @@ class DistanceView:
         if len(unsure):
             least[unsure] = function(self.exact(places[unsure]))
         return least
-
-    def intervals(self, places: IntArray, edges_squared: IntArray) -> IntArray:
-        """For each of ``places``, how many of the ascending edges lie at or below its squared distance."""
-
-        def below(distances: IntArray) -> IntArray:
-            return np.searchsorted(edges_squared, distances, side="right")
-
-        # Most distances lie in a cell of a table that holds no edge. A cell is taken wider at both ends by the error,
-        # and by a tenth of itself, far more than its borders are rounded. No edge lies in the first or the last cell.
-        first, last = float(edges_squared[0]), float(edges_squared[-1])
-        width = (last - first + 2.0 * (self.error + 1.0)) / (_CELLS - 4)
-        starts = first - self.error - 1.0 - 2.0 * width + width * np.arange(_CELLS)
-        least = np.searchsorted(edges_squared, starts - (0.1 * width + self.error), side="right")
-        most = np.searchsorted(edges_squared, starts + (1.1 * width + self.error), side="right")
-        cells = ((self.near[places].astype(np.float64) - starts[0]) * (1.0 / width)).astype(np.int64)
-        np.clip(cells, 0, _CELLS - 1, out=cells)
-        found: IntArray = least[cells]
-        unsure = np.flatnonzero((least != most)[cells])
-        found[unsure] = self.steps(places[unsure], below)
-        return found
 
 
 class Search:
