@@ -14,6 +14,7 @@ import torch
 from collegium_reproduction.exact_nearest import closest
 from collegium_reproduction.nearest.party import Sampler, intervals_of
 from collegium_reproduction.nearest.question import CountNearest
+from safetensors.numpy import save
 from support.liar_networks import follow_company, largest, ordinary
 from support.nearest import AGREED
 from support.record_votes import RECORDS, TASK, Clinic, plane, records
@@ -25,7 +26,7 @@ from collegium.errors import DataError, ProtocolViolation, Refused, StorageError
 from collegium.models import network_features
 from collegium.models.devices import each_alone
 from collegium.models.features import Features, dimensions, distances_squared, extract
-from collegium.models.networks import build_network, network_bytes, network_inputs
+from collegium.models.networks import build_network, network_inputs
 from collegium.models.quantising import quantised
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
@@ -342,7 +343,7 @@ def test_a_network_for_other_inputs_or_none_at_all_is_refused() -> None:
     features = Features("network", network=network())
     with pytest.raises(DataError, match="other inputs"):
         dimensions(features, ImageInputs(height=28, width=28))
-    for broken in (b"not a network", network_bytes(build_network("linear", DIGITS), "linear", DIGITS)):
+    for broken in (b"not a network", save({"weight": np.zeros(3)})):
         with pytest.raises(StorageError, match="network"):
             dimensions(Features("network", network=broken), DIGITS.inputs)
 
