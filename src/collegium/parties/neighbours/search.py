@@ -5,7 +5,6 @@ bound does not decide are measured again in whole numbers. The result is the sam
 threads and linear algebra libraries.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from collegium.data import Examples
 from collegium.data.task import Inputs
 from collegium.errors import DataError
+from collegium.latest import Latest
 from collegium.models.devices import resolve_device
 from collegium.models.features import Features, extract
 from collegium_accounting.units import IntArray
@@ -25,7 +25,6 @@ _RECORDS_AT_ONCE = 4096
 _QUERIES_AT_ONCE = 128
 _DISTANCES_AT_ONCE = 2**23
 _UNIT_ROUNDOFF = 2.0**-24
-_MAX_FEATURES_REMEMBERED = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,17 +211,13 @@ class Searches:
         self.features_of = partial(extract, inputs=inputs, device=device)
         self._examples = examples
         self._device = device
-        self._made: OrderedDict[str, Search] = OrderedDict()
+        self._made: Latest[str, Search] = Latest(2)
 
     def under(self, features: Features) -> Search:
         """Raises DataError when the features do not fit the task."""
-        digest = features.digest()
-        if digest not in self._made:
-            self._made[digest] = Search(self.features_of(features, self._examples.x), self._device)
-        self._made.move_to_end(digest)
-        while len(self._made) > _MAX_FEATURES_REMEMBERED:
-            self._made.popitem(last=False)
-        return self._made[digest]
+        return self._made.of(
+            features.digest(), lambda: Search(self.features_of(features, self._examples.x), self._device)
+        )
 
 
 def _above(limit: float) -> float:
