@@ -19,12 +19,11 @@ from support.nearest import AGREED
 from collegium.data import Examples, PoolStore
 from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec
-from collegium.models import network_features
 from collegium.models.coverage import CoverageSpec
 from collegium.models.features import Features
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
-from collegium.models.whole_networks import WholeNetwork, read_whole_network
+from collegium.models.whole_networks import WholeNetwork, network_for, read_whole_network
 from collegium.parties.kind import Asked, Institution
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.kinds.evaluation import Evaluation
@@ -65,7 +64,7 @@ def terms(name: str, **changes: float) -> Terms:
 def every_question(network: bytes, folder: Path) -> Callable[[ArraySpec], list[RequestBody | Question]]:
     """All questions that carry a network, one of each: as features, and as a classifier to be evaluated."""
     features, path = Features("network", network=network), folder / "student.safetensors"
-    landmarks = np.zeros((2, network_features.width(network, TASK.inputs)), dtype=np.int16)
+    landmarks = np.zeros((2, network_for(network, TASK.inputs).dimensions), dtype=np.int16)
     kernel = KernelMap.of_landmarks(features, TASK.inputs, 10**6, 1.0, landmarks, "cpu")
     KernelStudent(TASK, kernel, np.ones((3, 2))).save(path)
 

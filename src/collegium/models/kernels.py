@@ -35,11 +35,11 @@ from numpy.typing import NDArray
 from collegium.data.task import Inputs
 from collegium.data.values import require
 from collegium.latest import Latest
+from collegium.models.codes import KERNEL_ONE as KERNEL_ONE
+from collegium.models.codes import STEPS as STEPS
+from collegium.models.codes import TABLE as TABLE
 from collegium.models.codes import Codes
 from collegium.models.devices import resolve_device
-from collegium.models.exponential import KERNEL_ONE as KERNEL_ONE
-from collegium.models.exponential import STEPS as STEPS
-from collegium.models.exponential import TABLE as TABLE
 from collegium.models.features import Features, check_landmarks, distances_squared, extract, features_of_landmarks
 from collegium_accounting.mechanisms.class_sums import ONE
 

@@ -23,11 +23,11 @@ from collegium.coordinator.selection.pool_geometry import fit_features, standard
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError, ProtocolViolation, Refused, StorageError
-from collegium.models import network_features
 from collegium.models.devices import each_alone
 from collegium.models.features import Features, dimensions, distances_squared, extract
 from collegium.models.networks import build_network, network_inputs
 from collegium.models.quantising import quantised
+from collegium.models.whole_layers import ONE as WHOLE_ONE
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.parties.neighbours import search as search_module
@@ -299,7 +299,7 @@ def test_network_features_of_a_record_are_the_same_in_any_company() -> None:
     assert (extract(features, x[7:8], DIGITS.inputs) == together[7:8]).all()
     assert (extract(features, x[:20], DIGITS.inputs, "auto") == together[:20]).all()
     length = np.sqrt(np.square(together.astype(float)).sum(axis=1))
-    assert np.abs(length / network_features.ONE - 1).max() < 0.01
+    assert np.abs(length / WHOLE_ONE - 1).max() < 0.01
 
 
 def test_features_of_the_largest_numbers_are_the_same_in_any_company(monkeypatch: pytest.MonkeyPatch) -> None:
