@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from collegium.data.several_labels import held_in
 from collegium.data.task import Task
 from collegium.models.students import Student
-from collegium.privacy.analysis.evaluation import NORMAL_95, Estimate, measures
+from collegium.privacy.analysis.evaluation import NORMAL_95, WEAK_CLASS, Estimate, measures
 from collegium.privacy.evaluation_cells import Layout, other_classes
 from collegium.settings import Frozen
 from collegium_accounting.mechanisms import IntArray
@@ -49,6 +49,11 @@ class Quality(Frozen):
         """The mean of the classes' own accuracies, over the classes that have inputs."""
         shares = [row.accuracy for row in self.per_class if row.accuracy is not None]
         return float(np.mean(shares)) if shares else None
+
+    @property
+    def weak(self) -> list[ClassQuality]:
+        """The classes of which too small a share is predicted right."""
+        return [row for row in self.per_class if row.accuracy is not None and row.accuracy < WEAK_CLASS]
 
     @property
     def constant(self) -> tuple[str, float] | None:
