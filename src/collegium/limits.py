@@ -1,6 +1,5 @@
 """Limits on sizes and numbers. A message beyond one of them is refused before the rest of it is read."""
 
-from collegium_accounting.limits import MAX_CANDIDATES as MAX_CANDIDATES
 from collegium_accounting.limits import MAX_CLASSES as MAX_CLASSES
 from collegium_accounting.limits import MAX_PARTIES as MAX_PARTIES
 from collegium_accounting.limits import MAX_SUM_LENGTH as MAX_SUM_LENGTH

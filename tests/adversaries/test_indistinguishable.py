@@ -91,7 +91,7 @@ def requests(name: str, mode: str, pool: ArraySpec, number: int) -> list[Questio
         if question is CastVotes:
             asked.append(CastVotes(terms, "ledger", LINEAR, inputs, 2))
         elif "cells" in numbers:
-            asked.append(Evaluate(terms, "ledger", False, (classifier(number),), 2))
+            asked.append(Evaluate(terms, "ledger", False, classifier(number), 2))
         elif question is SumClasses:
             kernel = KernelSpec(Features("raw"), tuple(range(number, number + 4)), 900)
             asked.append(SumClasses(terms, "ledger", False, kernel, pool.sha256))

@@ -19,12 +19,11 @@ from support.nearest import AGREED
 from collegium.data import Examples, PoolStore
 from collegium.data.task import TeacherSettings
 from collegium.data.values import ArraySpec
-from collegium.models import network_features
 from collegium.models.coverage import CoverageSpec
 from collegium.models.features import Features
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
-from collegium.models.whole_networks import WholeNetwork, read_whole_network
+from collegium.models.whole_networks import WholeNetwork, network_for, read_whole_network
 from collegium.parties.kind import Asked, Institution
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.kinds.evaluation import Evaluation
@@ -65,16 +64,15 @@ def terms(name: str, **changes: float) -> Terms:
 def every_question(network: bytes, folder: Path) -> Callable[[ArraySpec], list[RequestBody | Question]]:
     """All questions that carry a network, one of each: as features, and as a classifier to be evaluated."""
     features, path = Features("network", network=network), folder / "student.safetensors"
-    landmarks = np.zeros((2, network_features.width(network, TASK.inputs)), dtype=np.int16)
+    landmarks = np.zeros((2, network_for(network, TASK.inputs).dimensions), dtype=np.int16)
     kernel = KernelMap.of_landmarks(features, TASK.inputs, 10**6, 1.0, landmarks, "cpu")
     KernelStudent(TASK, kernel, np.ones((3, 2))).save(path)
 
     def bodies(pool: ArraySpec) -> list[RequestBody | Question]:
         inputs, edges = PoolRange(pool.sha256, (3,)), np.array([[10**6, 10**8]], dtype=np.int64)
-        students = (path.read_bytes(), network)
         cells = CoverageSpec(features, (0, 1), (0, 1), (1, 10**9))
         counted = terms("record-counts", cells=cells.cells)
-        measured = terms("record-counts", parts=2.0, cells=2.0 * Layout(2).length)
+        measured = terms("record-counts", cells=float(Layout(2).length))
         around = terms("individual-knn")
         sums = terms("class-sums")
         return [
@@ -82,7 +80,8 @@ def every_question(network: bytes, folder: Path) -> Callable[[ArraySpec], list[R
             CastNeighbours(around, "ledger", features, PoolRange(pool.sha256, (4,)), 2, (10**8,), "flat"),
             SumClasses(sums, "ledger", False, KernelSpec(features, (0, 1, 2), 10**6), pool.sha256),
             CountCoverage(counted, "ledger", False, cells, pool.sha256),
-            Evaluate(measured, "ledger", False, students, 2),
+            Evaluate(measured, "ledger", False, path.read_bytes(), 2),
+            Evaluate(measured, "ledger", False, network, 2),
         ]
 
     return bodies
@@ -106,7 +105,7 @@ def test_no_record_is_told_by_a_refusal_whatever_the_network(tmp_path: Path) -> 
     """
     without, with_bright = said_of_both(largest(TASK), tmp_path)
     assert without == with_bright
-    assert not any(isinstance(reply, Failure) for reply in without) and without[-1][2] == 5
+    assert not any(isinstance(reply, Failure) for reply in without) and without[-1][2] == 6
 
 
 def test_a_party_that_checks_what_a_network_gives_is_told_apart(
@@ -138,7 +137,7 @@ def test_weights_that_are_no_whole_numbers_are_refused_whatever_the_records_are(
         asked = {"terms": sums.terms, "ledger_id": "l", "per_party": False}
         return [
             SumClasses(**asked, kernel=kernel, pool_sha256=pool.sha256),
-            Evaluate(evaluate.terms, "l", False, (bad, bad), 2),
+            Evaluate(evaluate.terms, "l", False, bad, 2),
         ]
 
     both = [everything_said(r, GENEROUS, asked_about, tmp_path / str(len(r))) for r in (RECORDS, WITH_BRIGHT)]
@@ -178,7 +177,7 @@ def evaluated(records: Examples, asked: Evaluate) -> np.ndarray:
 def moved_in_evaluations(student: bytes) -> float:
     """The same of the counts of an evaluation of a classifier by rounding, in records."""
     mechanism = RecordCounts(9.0, 1, Layout(2).length)
-    asked = Evaluate(Terms.of(mechanism, "clear"), "l", False, (student,), 2)
+    asked = Evaluate(Terms.of(mechanism, "clear"), "l", False, student, 2)
 
     def moved(count: int) -> float:
         parts = [RECORDS.take(np.arange(first, count)) for first in (0, 1)]

@@ -81,7 +81,7 @@ def evaluation(noise: float, ledger: str) -> Evaluate:
 
     mechanism = counts(noise / counts(1.0).noise_votes)
     terms = Terms.of(mechanism, "masked+noised", mechanism.stages[0].name, 4)
-    return Evaluate(terms, ledger, per_party=False, students=(b"student",), classes=3)
+    return Evaluate(terms, ledger, per_party=False, student=b"student", classes=3)
 
 
 def taken(policy: PolicyConfig, questions: Iterator[Question]) -> list[Question]:

@@ -22,7 +22,7 @@ from collegium_reproduction.experiments.base import Setting, mean_and_spread, pe
 from collegium_reproduction.experiments.figures import OURS
 from collegium_reproduction.nearest.coordinator import class_orders, nearest_edges_squared, votes_of_nearest
 from collegium_reproduction.nearest.knn import PrivateKNN
-from collegium_reproduction.nearest.party import SampledRecords
+from collegium_reproduction.nearest.party import SampledRecords, intervals_of
 from collegium_reproduction.nearest.question import CountNearest
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def votes_by_bins(  # noqa: PLR0913 -- the algorithm's symbols
         rows, distances = closest(around, sampled, k)
         exact[row] = exact_votes(distances, records.labels[rows], orders[row], k, classes)
         for count in bins:
-            cells = around.intervals(sampled, edges[count][row]) * classes + records.labels[sampled]
+            cells = intervals_of(around, sampled, edges[count][row]) * classes + records.labels[sampled]
             counts = np.bincount(cells, minlength=count * classes).reshape(1, count, classes)
             binned[count][row] = votes_of_nearest(counts, orders[row : row + 1], k)[0]
     return Votes(exact, binned)

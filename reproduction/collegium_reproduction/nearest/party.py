@@ -27,6 +27,8 @@ from collegium_reproduction.clipped_votes import clipped_votes
 from collegium_reproduction.nearest.question import CountNearest
 
 _NAME_BYTES = 16
+_CELLS = 2048
+"""Of the table that finds a distance's interval."""
 
 
 class Sampler:
@@ -93,7 +95,7 @@ class SampledRecords:
         counts = np.empty((len(x), body.intervals, body.per_interval), dtype=np.int64)
         votes = None if body.tau is None else clipped_votes(held_in(self.labels, body.classes), body.tau)
         for row, (view, sampled) in enumerate(self.samples(run_id, body, x)):
-            intervals = view.intervals(sampled, body.edges_squared[row])
+            intervals = intervals_of(view, sampled, body.edges_squared[row])
             if votes is None:
                 cells = intervals * body.classes + self.labels[sampled]
                 of_cells = np.bincount(cells, minlength=body.intervals * body.classes)
@@ -114,6 +116,27 @@ class SampledRecords:
         order = np.lexsort((self.labels[shared], view.exact(shared), person[shared]))
         _, first = np.unique(person[shared][order], return_index=True)
         return np.concatenate([rows[~self._shared[rows]], shared[order][first]])
+
+
+def intervals_of(view: DistanceView, places: IntArray, edges_squared: IntArray) -> IntArray:
+    """For each of ``places``, how many of the ascending edges lie at or below its squared distance."""
+
+    def below(distances: IntArray) -> IntArray:
+        return np.searchsorted(edges_squared, distances, side="right")
+
+    # Most distances lie in a cell of a table that holds no edge. A cell is taken wider at both ends by the error,
+    # and by a tenth of itself, far more than its borders are rounded. No edge lies in the first or the last cell.
+    first, last = float(edges_squared[0]), float(edges_squared[-1])
+    width = (last - first + 2.0 * (view.error + 1.0)) / (_CELLS - 4)
+    starts = first - view.error - 1.0 - 2.0 * width + width * np.arange(_CELLS)
+    least = np.searchsorted(edges_squared, starts - (0.1 * width + view.error), side="right")
+    most = np.searchsorted(edges_squared, starts + (1.1 * width + view.error), side="right")
+    cells = ((view.near[places].astype(np.float64) - starts[0]) * (1.0 / width)).astype(np.int64)
+    np.clip(cells, 0, _CELLS - 1, out=cells)
+    found: IntArray = least[cells]
+    unsure = np.flatnonzero((least != most)[cells])
+    found[unsure] = view.steps(places[unsure], below)
+    return found
 
 
 def _sum_of_at_most(votes: IntArray, k: int) -> IntArray:

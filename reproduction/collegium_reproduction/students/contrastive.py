@@ -85,7 +85,7 @@ class Contrastive(Frozen):
             problem,
             lambda done, _: problem.progress(self.contrast_steps + done, total),
         )
-        return FittedNetwork(encoder.architecture, problem.task, average, problem.device)
+        return FittedNetwork(problem.task, average, problem.device)
 
     def _learn(
         self, network: nn.Module, answers: NDArray[np.float64], problem: LearningProblem, progress: StepCallback

@@ -74,7 +74,7 @@ class Gan(Frozen):
         average = self._train(network, generator, pool, problem, draws)
         for layer in _weighted(average):
             remove_parametrizations(layer, "weight")
-        return FittedNetwork(architecture, problem.task, average, problem.device)
+        return FittedNetwork(problem.task, average, problem.device)
 
     def _train(
         self, network: nn.Module, generator: nn.Module, pool: Tensor, problem: LearningProblem, draws: torch.Generator

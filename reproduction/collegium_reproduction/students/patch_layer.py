@@ -87,6 +87,9 @@ class PatchLayer:
         return codes
 
     def nodes(self, given: Values, graph: Any, x: str) -> str:
+        """What collegium-onnx asks for."""
+        from collegium_onnx.networks import nodes_of
+
         def do(operator: str, *inputs: Any, **attributes: Any) -> str:
             names = [value if isinstance(value, str) else graph.constant(value) for value in inputs]
             return str(graph.add(operator, *names, **attributes))
@@ -101,13 +104,13 @@ class PatchLayer:
         spread = do("Sub", do("Mul", sums[1], float(n)), do("Mul", sums[0], sums[0]))
         deviation = do("Sqrt", do("Add", spread, float(n * n * EASE_PIXELS)))
         factor = (self.multiplier * 0.5**MULTIPLIER_SHIFT).reshape(-1, 1, 1)
-        products = do("Cast", self._products().nodes(given, graph, x), to=_DOUBLE)
+        products = do("Cast", nodes_of(self._products(), given, graph, x), to=_DOUBLE)
         shown = do("Round", do("Div", do("Mul", products, factor), deviation))
         shown = do("Add", shown, self.bias.astype(np.float64).reshape(-1, 1, 1))
         both = []
         for part in (shown, do("Neg", shown)):
             above = do("Max", do("Sub", do("Clip", part, float(-_MOST), float(_MOST)), float(_THRESHOLD)), 0.0)
-            both.append(Parted(2, 1).nodes(found, graph, above))
+            both.append(nodes_of(Parted(2, 1), found, graph, above))
         each = Parted(2, 1).after(Values(found.shape, 0, 1)).most
         means = do("Mul", do("Flatten", do("Concat", *both, axis=1), axis=1), CODE_ONE**2 / SHOWN_ONE / each)
         return do("Cast", do("Round", do("Sqrt", do("Add", means, _FLOOR * CODE_ONE**2))), to=1)

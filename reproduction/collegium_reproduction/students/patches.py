@@ -56,7 +56,7 @@ class Patches(Frozen):
             last.weight.copy_(weight)
             last.bias.copy_(bias)
         problem.progress(2, 2)
-        return FittedNetwork(ARCHITECTURE, problem.task, network, problem.device, options)
+        return FittedNetwork(problem.task, network, problem.device)
 
     def _regressed(self, network: nn.Module, problem: LearningProblem) -> tuple[torch.Tensor, torch.Tensor]:
         """Weights ``[classes, dimensions]`` and offsets ``[classes]`` of the last layer."""

@@ -73,7 +73,7 @@ class Vat(Frozen):
         network.train()
         learner = Learner.one_cycle(network.parameters(), self.steps, self.learning_rate, warm_up=0.1)
         train(loss, learner, self.steps, progress=problem.progress)
-        return FittedNetwork(architecture, problem.task, network, problem.device)
+        return FittedNetwork(problem.task, network, problem.device)
 
     def smoothness(self, network: nn.Module, x: Tensor, logits: Tensor, draws: torch.Generator) -> Tensor:
         """Mean divergence between the answers ``logits`` to ``x`` and those after the worst change (equation 5)."""

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from collegium.data.several_labels import numbers_of
-from collegium.data.spelling import nearest
 from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.data.texts import MISSING as MISSING
-from collegium.data.texts import counted, written
+from collegium.data.texts import counted, nearest, written
 from collegium.data.texts import text_of as text_of
 from collegium.data.texts import texts_of as texts_of
 from collegium.errors import ColumnMissing, DataError

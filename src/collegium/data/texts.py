@@ -1,8 +1,10 @@
-"""One spelling for equal values, whichever way a file or a program holds them."""
+"""One spelling for equal values, whichever way a file or a program holds them, and what a misspelt one stands for."""
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,3 +64,10 @@ def written(values: pd.Series[Any]) -> NDArray[np.str_]:
         return texts
     pairs = zip(values.array, texts, strict=True)
     return np.array([value.strip() if isinstance(value, str) else text for value, text in pairs], dtype=np.str_)
+
+
+def nearest(text: str, known: Iterable[object]) -> str | None:
+    """The known text that is most like ``text``, whatever the letters' case; None where none is like it."""
+    folded = {str(one).casefold(): str(one) for one in known}
+    close = difflib.get_close_matches(text.casefold(), list(folded), 1, 0.7)
+    return folded[close[0]] if close else None

@@ -22,8 +22,15 @@ from numpy.typing import NDArray
 
 from collegium.data.values import require
 from collegium.errors import ProtocolViolation
-from collegium.models.exponential import STEPS, TABLE
 from collegium_accounting.mechanisms.class_sums import ONE, code_one, longest_code_squared
+
+KERNEL_ONE = 2**18
+"""The whole number that stands for 1 in `TABLE`."""
+STEPS = 2**14
+"""Steps of the exponent from one whole number to the next."""
+TABLE = np.rint(KERNEL_ONE * np.exp(-np.arange(16 * STEPS) / STEPS))
+"""exp(−x) by x in steps of 2^-14: whole numbers, the same on every machine, and 0 beyond the last."""
+TABLE[-1] = 0.0
 
 _FORMAT = "collegium-weights-v1"
 LARGEST = 2**30

@@ -20,7 +20,7 @@ from collegium import limits
 from collegium.data.task import ImageInputs, Inputs
 from collegium.data.values import require
 from collegium.errors import DataError
-from collegium.extras import optional_import
+from collegium.models.whole_networks import network_for
 
 FEATURES = ("hog", "pyramid", "raw", "unit", "standard", "ranks", "network")
 """Extractors by name; see `collegium.models.features`."""
@@ -169,10 +169,7 @@ def _values(features: Features, block: NDArray[Any], inputs: Inputs, device: str
     if features.scaling is not None:
         return (_standard if features.name == "standard" else _ranks)(block, features.scaling)
     if features.network is not None:
-        with optional_import("features by a network"):
-            from collegium.models.network_features import embed
-
-        return embed(features.network, block, inputs, device)
+        return network_for(features.network, inputs, device).features(block)
     if features.name == "unit":
         return _unit(block)
     if features.name == "pyramid":
@@ -189,10 +186,7 @@ def _extracted(features: Features, inputs: Inputs) -> int:
             "make it from this task's pool"
         )
     if features.network is not None:
-        with optional_import("features by a network"):
-            from collegium.models.network_features import width
-
-        return width(features.network, inputs)
+        return network_for(features.network, inputs).dimensions
     if features.name not in ("hog", "pyramid"):
         return columns
     if inputs.kind != "image":

@@ -26,7 +26,6 @@ Williams and Seeger, "Using the Nyström method to speed up kernel machines", NI
 
 import hashlib
 import json
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +34,12 @@ from numpy.typing import NDArray
 
 from collegium.data.task import Inputs
 from collegium.data.values import require
+from collegium.latest import Latest
+from collegium.models.codes import KERNEL_ONE as KERNEL_ONE
+from collegium.models.codes import STEPS as STEPS
+from collegium.models.codes import TABLE as TABLE
 from collegium.models.codes import Codes
 from collegium.models.devices import resolve_device
-from collegium.models.exponential import KERNEL_ONE as KERNEL_ONE
-from collegium.models.exponential import STEPS as STEPS
-from collegium.models.exponential import TABLE as TABLE
 from collegium.models.features import Features, check_landmarks, distances_squared, extract, features_of_landmarks
 from collegium_accounting.mechanisms.class_sums import ONE
 
@@ -57,7 +57,6 @@ FINER = 2.0**19 / (KERNEL_ONE * _WHITENING_ONE)
 _AT_ONCE = 512
 _AT_ONCE_ON_GPU = 2**15
 _COLUMNS_AT_ONCE = 128
-_MAPS_KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -130,6 +129,12 @@ class KernelMap:
         """
         landmarks = features_of_landmarks(spec.features, spec.landmarks, pool, inputs, device)
         return cls.of_landmarks(spec.features, inputs, spec.bandwidth_squared, spec.ridge, landmarks, device)
+
+    @classmethod
+    def shared(cls, spec: KernelSpec, pool_sha256: str, pool: NDArray[Any], inputs: Inputs, device: str) -> "KernelMap":
+        """`of_pool`, once for all parties that share this process."""
+        made_of = (spec.digest(), pool_sha256, inputs.model_dump_json(), device)
+        return MAPS.of(made_of, lambda: cls.of_pool(spec, pool, inputs, device))
 
     @classmethod
     def of_landmarks(
@@ -266,22 +271,5 @@ def of_length(vectors: NDArray[np.int64 | np.float64], most_squared: int) -> NDA
     return np.asarray(np.trunc(values * scale[:, None]).astype(np.int64))
 
 
-class KernelMaps:
-    """The latest kernel maps by what they were made from: parties that share a process share them."""
-
-    def __init__(self) -> None:
-        self._maps: OrderedDict[tuple[str, str, str, str], KernelMap] = OrderedDict()
-
-    def of(self, spec: KernelSpec, pool_sha256: str, pool: NDArray[Any], inputs: Inputs, device: str) -> "KernelMap":
-        """See `KernelMap.of_pool`."""
-        key = (spec.digest(), pool_sha256, inputs.model_dump_json(), device)
-        if key not in self._maps:
-            self._maps[key] = KernelMap.of_pool(spec, pool, inputs, device)
-        self._maps.move_to_end(key)
-        while len(self._maps) > _MAPS_KEPT:
-            self._maps.popitem(last=False)
-        return self._maps[key]
-
-
-KERNEL_MAPS = KernelMaps()
-"""Those of this process."""
+MAPS: Latest[tuple[str, ...], KernelMap] = Latest(2)
+"""Those of this process, by what they were made from."""

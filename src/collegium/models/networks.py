@@ -1,23 +1,18 @@
 """Named networks to be trained: teachers are made of them, and so is a student before it is published.
 
-A network is a name, a task and a few options; weights that are kept, to be trained further, are a safetensors file
-with those three in its metadata. What travels and meets records is in whole numbers: `models.whole_networks`.
+A network is a name, a task and a few options. What travels and meets records is in whole numbers:
+`models.whole_networks`.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
-from pydantic import ValidationError
-from safetensors import SafetensorError
 from torch import nn
 
 from collegium.data.task import ImageInputs, Task
@@ -26,9 +21,7 @@ from collegium.extras import installed, load_plugin
 from collegium.models.quantising import quantised
 from collegium.models.whole_layers import NETWORKS, Layer
 from collegium.models.whole_networks import WholeNetwork
-from collegium.whole_files import read_whole, storing
 
-_FORMAT = "collegium-network-1"
 _BATCH = 256
 _MIN_IMAGE_SIDE = 8
 _MAX_WIDTH = 4096
@@ -186,60 +179,19 @@ def tensor_inputs(x: torch.Tensor) -> torch.Tensor:
     return x.permute(0, 3, 1, 2).float().div_(255) if x.dtype == torch.uint8 else x.float()
 
 
-def network_bytes(network: nn.Module, name: str, task: Task, **options: Option) -> bytes:
-    """A safetensors file with the weights and with what is needed to build the network again."""
-    # One entry, because safetensors writes several in random order: equal networks give equal files.
-    made_of = {"architecture": name, "task": task.model_dump(mode="json"), "options": options}
-    tensors = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
-    return safetensors.torch.save(tensors, {_FORMAT: json.dumps(made_of, sort_keys=True)})
+def weights_of(network: nn.Module) -> dict[str, NDArray[Any]]:
+    """What a network has learned, by name, as arrays on the CPU."""
+    # Copies, because weights that a module ties are one tensor, which files of arrays do not know.
+    return {name: value.detach().cpu().numpy().copy() for name, value in network.state_dict().items()}
 
 
-def save_network(path: Path, network: nn.Module, name: str, task: Task, **options: Option) -> None:
-    """Write `network_bytes` to a file; StorageError if it cannot be written."""
-    with storing(f"write {path}"):
-        path.write_bytes(network_bytes(network, name, task, **options))
-
-
-def load_network(path: Path) -> "FittedNetwork":
-    """Read a file that `save_network` wrote; StorageError if it is missing, and the errors of `read_network`."""
-    return read_network(read_whole(path), path.name)
-
-
-def read_network(data: bytes, origin: str) -> "FittedNetwork":
-    """The network of which `network_bytes` made ``data``, in evaluation mode on the CPU; errors call it ``origin``.
-
-    Raises
-    ------
-    StorageError
-        If the bytes are damaged or no network of this version.
-    DataError
-        If its weights do not have the shapes of the network that its metadata name, or are not finite.
-    """
-    try:
-        # Copies lie at addresses of one kind, so that no product is rounded by where the file happened to lie.
-        tensors = {key: value.clone() for key, value in safetensors.torch.load(data).items()}
-        # The format: the length of the header in 8 bytes, then the header as JSON (checked by `load`).
-        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {})
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise StorageError(f"{origin} cannot be read as a network: {error}") from error
-    if _FORMAT not in metadata:
-        raise StorageError(f"{origin} holds no network that this version of Collegium wrote")
-    try:
-        made_of = json.loads(metadata[_FORMAT])
-        name, options = made_of["architecture"], made_of["options"]
-        task = Task.model_validate(made_of["task"])
-        with torch.device("meta"):
-            network = build_network(name, task, **options)
-    except (KeyError, TypeError, ValueError, ValidationError, ConfigurationError) as error:
-        raise StorageError(f"{origin} names a network that cannot be built: {error}") from error
-    expected = {key: (value.shape, value.dtype) for key, value in network.state_dict().items()}
-    if expected != {key: (value.shape, value.dtype) for key, value in tensors.items()}:
-        raise DataError(f"the weights in {origin} do not fit the network {name} for its task")
-    if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
-        raise DataError(f"the weights in {origin} are not all finite numbers: train the network again")
-    # Assigning replaces the tensors without storage; nothing larger than the file is allocated for them.
-    network.load_state_dict(tensors, assign=True)
-    return FittedNetwork(name, task, network.eval(), "cpu", options)
+def put_weights(network: nn.Module, weights: Mapping[str, NDArray[Any]], origin: str) -> None:
+    """Give a network what `weights_of` one like it gave; StorageError where these are others than it has."""
+    own = {name: value.cpu().numpy() for name, value in network.state_dict().items()}
+    fits = {name: (value.shape, value.dtype) for name, value in own.items()}
+    if {name: (value.shape, value.dtype) for name, value in weights.items()} != fits:
+        raise StorageError(f"{origin} holds other weights than the network has")
+    network.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
 
 
 def encoder_of(network: nn.Module) -> nn.Module:
@@ -257,11 +209,9 @@ def encoder_of(network: nn.Module) -> nn.Module:
 class FittedNetwork:
     """A torch network of a task while it is trained; `published` gives what labels records and is kept."""
 
-    architecture: str
     task: Task
     network: nn.Module
     device: str
-    options: Mapping[str, Option] = field(default_factory=dict)
 
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Class probabilities of public inputs, shape ``[n, classes]``, by floating point."""

@@ -29,7 +29,7 @@ fit to the pool. All of this follows from released sums and public inputs.
 
 **Without a pool.** Where the pool was drawn from the public schema (`data.drawn_pool`), it has no structure that tells
 classes apart. The filtered classifier is the final one, and the moment M is corrected by the rounds themselves
-(`models.records_spectrum`). M·W is still wrong by much, and by less the later W is: every later round is under weights,
+(`PoolSpectrum.raised`). M·W is still wrong by much, and by less the later W is: every later round is under weights,
 and the s-th estimate has weight s in the last average too.
 
 References
@@ -53,7 +53,6 @@ from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.pool_shares import of_frequencies, shares_in_classes, threshold
 from collegium.models.pool_spectrum import KAPPA, SHORT, PoolSpectrum
-from collegium.models.records_spectrum import of_records
 from collegium_accounting.mechanisms.class_sums import ONE, code_one, count_of_one
 from collegium_accounting.units import IntArray
 
@@ -301,7 +300,7 @@ class NoisySums:
         noise = float(np.mean([first.noise**2 + one.noise**2 for one, _ in known]))
         variance = noise * (1.0 - 1.0 / classes) / (ONE * code_one(classes) * classes * counted) ** 2
         weights = np.concatenate([own for _, own in known], axis=1)
-        return of_records(spectrum, weights, np.concatenate(fell, axis=1) / counted, variance)
+        return spectrum.raised(weights, np.concatenate(fell, axis=1) / counted, variance)
 
     def _filtered(self, spectrum: PoolSpectrum, classes: int, link: _Link) -> _Filtered:
         count, noise = self._count(classes, link), self.noise(classes)

@@ -1,6 +1,17 @@
-"""Mean and covariance of a public pool under a kernel map, and how many records stand out from noise there."""
+"""Mean and covariance of a public pool under a kernel map, and how many records stand out from noise there.
 
-from dataclasses import dataclass
+A drawn pool says nothing of how records lie. Where their φ have much in common, the pool's moment M is far too small in
+that direction, and Newton steps by it overshoot. The rounds tell: the first sum less that of a round under weights W is
+about h·n·E[φφᵀ]·W, where the expectation is over the records. So M is changed as little as explains what is seen, less
+what noise explains, and only upwards: a step that is too short is made up for by the next round.
+
+References
+----------
+Powell, "A new algorithm for unconstrained optimization", 1970 (the least change of a symmetric matrix that fits what
+was seen along a step).
+"""
+
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,3 +86,26 @@ class PoolSpectrum:
     def sum_of(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of φ ⊗ share over `vectors`, whose shares are ``[inputs, classes]``; ``[dimensions, classes]``."""
         return np.concatenate([self.vectors.T @ shares, SHORT * shares.sum(axis=0)[None]]) / len(shares)
+
+    def raised(self, weights: NDArray[np.float64], seen: NDArray[np.float64], variance: float) -> "PoolSpectrum":
+        """This one, its mean and covariance raised by what was seen of the records.
+
+        Parameters
+        ----------
+        weights : along which it was seen, ``[dimensions, columns]``.
+        seen : E[φφᵀ]·weights over the records, with noise, ``[dimensions, columns]``.
+        variance : of the noise on an entry of ``seen``.
+        """
+        missed = seen - self.moment_times(weights)
+        # The mean square of an entry of the change, less what noise alone would show.
+        square = float((missed**2).sum()) - variance * missed.size
+        square /= max(len(weights) * float((weights**2).sum()), 1e-300)
+        if square <= 0.0:
+            return self
+        gram = weights.T @ weights + variance / square * np.eye(weights.shape[1])
+        change = missed @ np.linalg.pinv(gram, rcond=1e-10, hermitian=True) @ weights.T
+        upwards, directions = np.linalg.eigh((change + change.T) / 2.0)
+        moment = self.moment_times(np.eye(len(weights))) + (directions * np.maximum(upwards, 0.0)) @ directions.T
+        mean = moment[:-1, -1] / SHORT
+        eigenvalues, axes = np.linalg.eigh(moment[:-1, :-1] - np.outer(mean, mean))
+        return replace(self, mean=mean, eigenvalues=np.maximum(eigenvalues, 0.0), axes=axes)

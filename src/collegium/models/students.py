@@ -4,8 +4,8 @@ Parties read the files that they are sent; no pickle is read, and no code is run
 """
 
 import importlib
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
@@ -27,8 +27,8 @@ STUDENT_METHOD = "collegium-student-method"
 """The key in a file's metadata that names the method whose ``read`` understands the file."""
 
 
-READERS: dict[str, Callable[..., Student]] = {}
-"""How to read a student, by the method that its file names: ``read(path, device=…)``."""
+METHODS: dict[str, Any] = {}
+"""The methods that have been imported, by name. One that writes files of its own has ``read(path, device=…)``."""
 
 
 REHEARSED = "collegium-rehearsal"
@@ -66,11 +66,10 @@ def read_student(path: str | Path, *, device: str = "auto") -> Student:
         return read_calibrated(path, device=device, read=read_student)
     if STUDENT_METHOD in kinds:
         name = kinds[STUDENT_METHOD]
-        if name not in READERS and name in installed(ENTRY_POINT_GROUP).names:
+        method = METHODS.get(name)
+        if method is None and name in installed(ENTRY_POINT_GROUP).names:
             method = load_plugin(installed(ENTRY_POINT_GROUP)[name], f"the student {name!r}")
-            if hasattr(method, "read"):
-                READERS[name] = method.read
-        read = READERS.get(name)
+        read = getattr(method, "read", None)
         if read is None:
             raise StorageError(
                 f"{path.name} holds a student of the method {name[:64]!r}: install the package that has it"

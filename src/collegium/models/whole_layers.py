@@ -13,7 +13,7 @@ convolution is one product of matrices.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +43,6 @@ _LARGEST_MULTIPLIER = 2**20
 _LARGEST_WINDOW = 16
 _IN_CACHE = 16
 """Records."""
-_FLOAT, _DOUBLE_KIND = 1, 11
-"""ONNX's names of 32-bit and 64-bit floats."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,8 @@ class Layer(Protocol):
     """One layer: its arrays and numbers are what the file says of it.
 
     ``after`` gives the bounds of what the layer gives and raises ProtocolViolation where it takes in something else,
-    ``step`` what computes it on a device, and ``nodes`` the same as nodes of an ONNX graph.
+    ``step`` what computes it on a device. collegium-onnx writes the layers of this package as nodes of an ONNX graph,
+    and asks one of another package for its ``nodes``.
     """
 
     kind: ClassVar[str]
@@ -83,8 +82,6 @@ class Layer(Protocol):
     def after(self, given: Values) -> Values: ...
 
     def step(self, given: Values, device: str) -> Step: ...
-
-    def nodes(self, given: Values, graph: Any, x: str) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +118,7 @@ class Products:
     def step(self, given: Values, device: str) -> Step:
         import torch
 
-        dtype = torch.float32 if self._in_32_bits(given) else torch.float64
+        dtype = torch.float32 if self.in_32_bits(given) else torch.float64
         weight, bias = (torch.tensor(values, dtype=dtype, device=device) for values in (self.weight, self.bias))
         if weight.ndim == 2:
             return lambda x: torch.addmm(bias, x.to(dtype), weight.T)
@@ -131,17 +128,8 @@ class Products:
             return lambda x: torch.mkldnn_convolution(x, weight, bias, padding, stride, [1, 1], 1)
         return lambda x: convolved(x.to(dtype), weight, bias, self.stride, self.padding)
 
-    def nodes(self, given: Values, graph: Any, x: str) -> str:
-        dtype = np.float32 if self._in_32_bits(given) else np.float64
-        weight, bias = self.weight.astype(dtype), self.bias.astype(dtype)
-        if weight.ndim == 2:
-            x = graph.add("Cast", x, to=_FLOAT if dtype is np.float32 else _DOUBLE_KIND)
-            return str(graph.add("Add", graph.add("MatMul", x, graph.constant(weight.T)), graph.constant(bias)))
-        # ONNX Runtime convolves in 32 bits alone: where these are too few, a number may differ by rounding.
-        factors = (graph.constant(values.astype(np.float32)) for values in (weight, bias))
-        return str(graph.add("Conv", x, *factors, strides=[self.stride] * 2, pads=[self.padding] * 4))
-
-    def _in_32_bits(self, given: Values) -> bool:
+    def in_32_bits(self, given: Values) -> bool:
+        """Whether 32-bit floats add the products up exactly."""
         short = given.reach <= _SHORT and self.weight.dtype == np.int8
         return short and self.after(given).reach < _SINGLE
 
@@ -198,13 +186,6 @@ class Rescaled:
 
         return scaled
 
-    def nodes(self, given: Values, graph: Any, x: str) -> str:
-        factor = (self.multiplier * 0.5**self.shift).reshape(-1, *[1] * (len(given.shape) - 1))
-        scaled = graph.add("Mul", graph.add("Cast", x, to=_DOUBLE_KIND), graph.constant(factor))
-        ends = (graph.constant(float(end)) for end in (self.low, self.most))
-        kept = graph.add("Clip", graph.add("Round", scaled), *ends)
-        return str(graph.add("Cast", kept, to=_FLOAT))
-
 
 @dataclass(frozen=True)
 class Largest:
@@ -225,10 +206,6 @@ class Largest:
 
         return lambda x: max_pool2d(x, self.window, self.stride, self.padding)
 
-    def nodes(self, given: Values, graph: Any, x: str) -> str:
-        sides = {"kernel_shape": [self.window] * 2, "strides": [self.stride] * 2, "pads": [self.padding] * 4}
-        return str(graph.add("MaxPool", x, **sides))
-
 
 @dataclass(frozen=True)
 class Parted:
@@ -242,7 +219,7 @@ class Parted:
     def after(self, given: Values) -> Values:
         require(len(given.shape) == 3 and 1 <= self.side <= min(given.shape[1:]), "an image has as many parts")
         require(self.sums in (0, 1), "parts are added up, or the largest number is taken")
-        sizes = [{last - first for first, last in self._parts(length)} for length in given.shape[1:]]
+        sizes = [{last - first for first, last in self.parts(length)} for length in given.shape[1:]]
         require(not self.sums or all(len(size) == 1 for size in sizes), "parts that are added up are of one size")
         size = int(np.prod([max(size) for size in sizes])) if self.sums else 1
         return Values((given.shape[0], self.side, self.side), given.low * size, given.most * size)
@@ -251,7 +228,7 @@ class Parted:
         import torch
 
         channels, height, width = given.shape
-        spans = [(rows, columns) for rows in self._parts(height) for columns in self._parts(width)]
+        spans = [(rows, columns) for rows in self.parts(height) for columns in self.parts(width)]
         if not self.sums:
 
             def largest(x: "Tensor") -> "Tensor":
@@ -271,18 +248,8 @@ class Parted:
 
         return added
 
-    def nodes(self, given: Values, graph: Any, x: str) -> str:
-        parts, axes = [], graph.constant(np.array([2, 3]))
-        operator = "ReduceSum" if self.sums else "ReduceMax"
-        for a, b in self._parts(given.shape[1]):
-            for c, d in self._parts(given.shape[2]):
-                ends = (graph.constant(np.array(at)) for at in ([a, c], [b, d]))
-                parts.append(graph.add(operator, graph.add("Slice", x, *ends, axes), axes, keepdims=1))
-        side_by_side = graph.add("Concat", *parts, axis=3) if len(parts) > 1 else parts[0]
-        shape = graph.constant(np.array([0, given.shape[0], self.side, self.side]))
-        return str(graph.add("Reshape", side_by_side, shape))
-
-    def _parts(self, length: int) -> list[tuple[int, int]]:
+    def parts(self, length: int) -> list[tuple[int, int]]:
+        """Where each part of a side begins and ends."""
         side = self.side
         return [(part * length // side, -(-(part + 1) * length // side)) for part in range(side)]
 
@@ -300,9 +267,6 @@ class Flat:
 
     def step(self, given: Values, device: str) -> Step:
         return lambda x: x.flatten(1)
-
-    def nodes(self, given: Values, graph: Any, x: str) -> str:
-        return str(graph.add("Flatten", x, axis=1))
 
 
 ARRAYS = ("weight", "bias", "multiplier")

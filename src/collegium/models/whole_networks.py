@@ -11,7 +11,7 @@ numbers, a length is the root of a whole number.
 
 import json
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from collegium.data.several_labels import numbers_of
-from collegium.data.task import ImageInputs, Task
+from collegium.data.task import ImageInputs, Inputs, Task
 from collegium.data.values import require
 from collegium.errors import DataError, ProtocolViolation, StorageError
 from collegium.extras import optional_import
+from collegium.models.devices import resolve_device
 from collegium.models.whole_layers import (
     ARRAYS,
     INPUT_REACH,
@@ -266,6 +267,23 @@ def _number(value: Any) -> int:
     if type(value) is not int or abs(value) >= 2**31:
         raise ValueError("a network is described by whole numbers")
     return value
+
+
+def network_for(network: bytes, inputs: Inputs, device: str = "cpu") -> WholeNetwork:
+    """The network for features in this file; DataError where it is none or is not for ``inputs``.
+
+    A record's features must not depend on which other records are computed with it, to the last bit: else a record
+    that comes or goes would change those of others.
+    """
+    found = _read(network, resolve_device(device))
+    if found.task.inputs != inputs:
+        raise DataError("the network for features was made for other inputs: compute it from this task's pool")
+    return found
+
+
+@lru_cache(maxsize=4)
+def _read(network: bytes, device: str) -> WholeNetwork:
+    return read_whole_network(network, "the network for features").on(device)
 
 
 def read_student(path: Path, *, device: str) -> WholeNetwork:

@@ -106,7 +106,7 @@ class AnswerBook:
     def _ledger(
         self, unit: str, name: str, signer: Ed25519PrivateKey | None, epsilon: float | None, setting: str
     ) -> Ledger:
-        return Ledger.over(
+        return Ledger.open(
             EntryStore(self.path, self._database, unit, self._lock),
             signer=signer,
             delta=self._policy.delta,

@@ -20,9 +20,8 @@ from collegium.data.loading.files import find, found_settings, read_table
 from collegium.data.loading.loading import load, read_records, respelt
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource, Records
-from collegium.data.spelling import nearest
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
-from collegium.data.texts import counted
+from collegium.data.texts import counted, nearest
 from collegium.errors import DataError
 from collegium.parties.checking_columns import matched_by_values
 from collegium.parties.checking_numbers import SHOWN, check_numbers, some

@@ -8,8 +8,8 @@ import numpy as np
 
 from collegium.data.encoding import MISSING, text_of, texts_of
 from collegium.data.loading.sources import DataSource
-from collegium.data.spelling import nearest
 from collegium.data.task import CategoryColumn, Column
+from collegium.data.texts import nearest
 from collegium.parties.checking_numbers import FACTORS, numbers_as_written
 
 if TYPE_CHECKING:

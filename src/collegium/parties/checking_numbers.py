@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from collegium.data.encoding import read_numbers
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource
-from collegium.data.spelling import nearest
 from collegium.data.task import NumberColumn, TableInputs
-from collegium.data.texts import counted
+from collegium.data.texts import counted, nearest
 
 SHOWN = 5
 """So many spellings of a kind are shown."""

@@ -34,31 +34,33 @@ class AnswerGate:
         if self._account is not None:
             self._account.check(self._answer(run_id, question, self._roster))
 
-    def let_out(self, run_id: str, question: Question, counts: IntArray) -> IntArray:
-        """Count and charge an answer in the clear; returns the counts to send. Raises Refused."""
-        leaving = self.summed(run_id, question, counts, {})
-        leaving.let_out()
-        return leaving.counts
+    def kept(
+        self, run_id: str, question: Question, counts: IntArray, roster: Mapping[str, bytes]
+    ) -> tuple[IntArray, NDArray[np.bool_] | None]:
+        """The counts ``[queries, entries]`` to send, as they left before where they did, and where; nothing is counted.
 
-    def summed(self, run_id: str, question: Question, counts: IntArray, roster: Mapping[str, bytes]) -> "LeavingAnswer":
-        """The answer to ``question`` on its way into the sum over a roster; nothing is counted yet."""
+        ``roster`` is that of the sum they go into; empty in the clear.
+        """
         if self._account is None:
-            return LeavingAnswer(counts, None, None, None)
-        answer = self._answer(run_id, question, roster)
-        return LeavingAnswer(*self._account.kept(answer, counts), answer, self._account)
+            return counts, None
+        return self._account.kept(self._answer(run_id, question, roster), counts)
 
-    def resumed(
+    def let_out(
         self,
         run_id: str,
         question: Question,
         counts: IntArray,
         left_before: NDArray[np.bool_] | None,
         roster: Mapping[str, bytes],
-    ) -> "LeavingAnswer":
-        """The answer that `summed` gave before: its counts, and which of them had left then."""
-        if self._account is None:
-            return LeavingAnswer(counts, None, None, None)
-        return LeavingAnswer(counts, left_before, self._answer(run_id, question, roster), self._account)
+    ) -> None:
+        """Count and charge an answer, as `kept` gave it; raises Refused, and then it must not be sent."""
+        if self._account is not None:
+            self._account.leave(self._answer(run_id, question, roster), counts, left_before)
+
+    def open_with(self, run_id: str, question: Question, roster: Mapping[str, bytes], opened: bytes) -> None:
+        """Agree that an answer is opened in this sum (`PartySum.opened`); raises Refused, and then it must not be."""
+        if self._account is not None:
+            self._account.sign(self._answer(run_id, question, roster), opened)
 
     def _answer(self, run_id: str, question: Question, roster: Mapping[str, bytes]) -> Answer:
         if self._account is not None:
@@ -68,34 +70,3 @@ class AnswerGate:
         named = "".join(f"{name}={key.hex()};" for name, key in sorted(roster.items()))
         clear = question.terms.sum_mode == "clear"
         return Answer.to(run_id, question, contents, b"" if clear else hashlib.sha256(named.encode()).digest())
-
-
-class LeavingAnswer:
-    """One answer while it leaves.
-
-    Parameters
-    ----------
-    counts : IntArray
-        What is sent, shape ``[queries, entries]``: as it left before, where it did.
-    left_before : array or None
-        Where it did, shape ``[queries]``.
-    """
-
-    def __init__(
-        self,
-        counts: IntArray,
-        left_before: NDArray[np.bool_] | None,
-        answer: Answer | None,
-        account: AnswerBook | None,
-    ) -> None:
-        self.counts, self.left_before, self._answer, self._account = counts, left_before, answer, account
-
-    def let_out(self) -> None:
-        """Count and charge the answer; raises Refused, and then it must not be sent."""
-        if self._account is not None and self._answer is not None:
-            self._account.leave(self._answer, self.counts, self.left_before)
-
-    def open_with(self, opened: bytes) -> None:
-        """Agree that the answer is opened in this sum (`PartySum.opened`); raises Refused, and then it must not be."""
-        if self._account is not None and self._answer is not None:
-            self._account.sign(self._answer, opened)

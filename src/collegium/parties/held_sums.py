@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from collegium.clock import utc_now
 from collegium.errors import ProtocolViolation
+from collegium.latest import Latest
 from collegium.parties.answer_book import AnswerBook
 from collegium.protocol.messages import Request
 from collegium.protocol.question import Question
@@ -68,7 +69,7 @@ class HeldSums:
         self, book: AnswerBook, draw: Callable[[Question], IntArray | None], clock: Callable[[], datetime] = utc_now
     ) -> None:
         self._book, self._draw, self._clock = book, draw, clock
-        self._setups: dict[bytes, SumSetup] = {}
+        self._setups: Latest[bytes, SumSetup] = Latest(MAX_PREPARED)
 
     def prepare(self, request: Request, body: Ask, answer: Callable[[], NDArray[Any]]) -> Prepared:
         """Keep the counts that ``answer`` returns, and the noise for them; a round that is kept already keeps both.
@@ -125,7 +126,7 @@ class HeldSums:
             )
             if not changed.rowcount:
                 raise ProtocolViolation(f"round {held.round_id[:128]} was begun before: a round id serves once")
-        self._remember(setup)
+        self._setups.of(setup.digest, lambda: setup)
         return replace(held, setup=setup, vector=vector, left_before=left_before)
 
     def keep(self, held: HeldSum, state: PartyState, *, masked: bool) -> None:
@@ -184,14 +185,10 @@ class HeldSums:
         )
 
     def _setup(self, digest: bytes, terms: Mapping[str, Any]) -> SumSetup:
-        if digest not in self._setups:
+        def accepted() -> SumSetup:
             parameters = pb.SumParameters.FromString(bytes.fromhex(terms["parameters"]))
             roster = {name: bytes.fromhex(key) for name, key in terms["roster"].items()}
             # It was accepted when the sum began, with the share of colluders that the institution asked for then.
-            self._remember(accept_parameters(parameters, roster, collusion_fraction=0.0))
-        return self._setups[digest]
+            return accept_parameters(parameters, roster, collusion_fraction=0.0)
 
-    def _remember(self, setup: SumSetup) -> None:
-        self._setups[setup.digest] = setup
-        while len(self._setups) > MAX_PREPARED:
-            del self._setups[next(iter(self._setups))]
+        return self._setups.of(digest, accepted)

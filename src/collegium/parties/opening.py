@@ -1,7 +1,10 @@
-"""A party from its own files: its records, its policy and answer book, and with whom it is summed."""
+"""A party from its own files: its records, its policy and answer book, and with whom it is summed.
+
+The policy file is read again where somebody has edited it: what it says holds from the next request on.
+"""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collegium.data.loading.sources import data_root
 from collegium.data.task import Task
-from collegium.errors import ColumnMissing, ConfigurationError, DataError
+from collegium.errors import CollegiumError, ColumnMissing, ConfigurationError, DataError
 from collegium.logs import event
 from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.config import PartyConfig, known_roster, membership_of, policy_of, require_limits
@@ -19,6 +22,8 @@ from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.records_known import RecordsKnown, changed_since
 from collegium.parties.session import Answers
 from collegium.protocol.identities import Credentials
+from collegium.protocol.messages import Reply, Request
+from collegium.protocol.requests import SecureSumStep
 
 if TYPE_CHECKING:
     from collegium.data import Examples
@@ -74,7 +79,6 @@ class Opening:
             )
         from collegium.data import PoolStore
         from collegium.parties.party import Party
-        from collegium.parties.renewed_party import RenewedParty
 
         config, name = self._config, self._credentials.name
         records = self._records(task)
@@ -128,6 +132,55 @@ class Opening:
         """What questions are answered from."""
         logger.info("loading the records of %s", self._credentials.name)
         return records_of(self._config, task)
+
+
+class RenewedParty:
+    """Answers as the party that ``opened`` makes of the policy in force; a sum that is under way goes on as it began.
+
+    Parameters
+    ----------
+    file : the policy's; None where the party has the default one.
+    read : the policy as the file has it; raises CollegiumError for one that cannot be served.
+    opened : the party under a policy. It finds what it answered before in its answer book, as after a restart.
+
+    Raises
+    ------
+    CollegiumError
+        What ``read`` and ``opened`` raise at first. Later the policy from before stays in force, and a line says why.
+    """
+
+    def __init__(
+        self, file: Path | None, read: Callable[[], PolicyConfig], opened: Callable[[PolicyConfig], Answers]
+    ) -> None:
+        self._file, self._read, self._opened = file, read, opened
+        self._seen, self._policy = self._contents(), read()
+        self._party = opened(self._policy)
+
+    def handle(self, request: Request) -> Reply:
+        """The answer to a request under the policy as its file has it now."""
+        if not isinstance(request.body, SecureSumStep):
+            self._look()
+        return self._party.handle(request)
+
+    def _look(self) -> None:
+        if (contents := self._contents()) == self._seen:
+            return
+        self._seen = contents
+        try:
+            policy = self._read()
+            if policy == self._policy:
+                return
+            self._party, self._policy = self._opened(policy), policy
+        except CollegiumError as error:
+            logger.error("the edited policy is NOT in force, the one before is: %s", error)
+        else:
+            logger.info("the edited policy %s is in force now", self._file, extra=event("policy-changed"))
+
+    def _contents(self) -> bytes | None:
+        try:
+            return None if self._file is None else self._file.read_bytes()
+        except OSError:
+            return None
 
 
 def records_of(config: PartyConfig, task: Task) -> "Examples":

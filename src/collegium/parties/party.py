@@ -240,7 +240,9 @@ class Party:
         self._admit(question, kind)
         self._gate.check(run_id, question)
         if question.terms.sum_mode == "clear":
-            return Counts(self._gate.let_out(run_id, question, self._bounded(kind, ask, run_id)))
+            counts, left_before = self._gate.kept(run_id, question, self._bounded(kind, ask, run_id), {})
+            self._gate.let_out(run_id, question, counts, left_before, {})
+            return Counts(counts)
         return self.sums.prepare(request, ask, lambda: self._bounded(kind, ask, run_id))
 
     def _admit(self, question: Question, kind: PartyKind[Any]) -> None:

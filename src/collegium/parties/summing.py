@@ -98,14 +98,13 @@ class SumHandler:
             reply = SecureSumAnswer(running.handle(step))
             if running.state is before:
                 return reply
-            if phase in (Phase.MASK, Phase.SIGN):
-                counts = np.zeros((0, 0), dtype=np.int64) if held.vector is None else held.vector
-                leaving = self._gate.resumed(held.run_id, held.ask.question, counts, held.left_before, setup.roster)
-                if phase is Phase.MASK:
-                    leaving.let_out()
-                    self._leave(held.run_id, held.ask)
-                else:
-                    leaving.open_with(running.opened)
+            question = held.ask.question
+            if phase is Phase.MASK:
+                assert held.vector is not None  # it is kept until it is masked
+                self._gate.let_out(held.run_id, question, held.vector, held.left_before, setup.roster)
+                self._leave(held.run_id, held.ask)
+            elif phase is Phase.SIGN:
+                self._gate.open_with(held.run_id, question, setup.roster, running.opened)
             self._held.keep(held, running.state, masked=phase >= Phase.MASK)
         if phase in (Phase.MASK, Phase.SIGN):
             self._book.erase()
@@ -131,8 +130,7 @@ class SumHandler:
             # Another range would tell, by a value that does not fit, how large this party's own are.
             raise ProtocolViolation(f"a sum of values up to {setup.high} is not what this round's answers need")
         _check_noise(question, setup)
-        leaving = self._gate.summed(run_id, question, counts, roster)
-        return self._held.begin(held, setup, leaving.counts, leaving.left_before)
+        return self._held.begin(held, setup, *self._gate.kept(run_id, question, counts, roster))
 
 
 def _check_noise(question: Question, setup: SumSetup) -> None:

@@ -1,7 +1,7 @@
-"""The cells that a record adds to where classifiers are measured on private records; see `mechanisms.record_counts`.
+"""The cells that a record adds to where a classifier is measured on private records; see `mechanisms.record_counts`.
 
-Every record adds to `Layout.parts` cells for each of K candidates, whatever the classifiers are: somebody who chooses
-them to learn of a record moves no more than these cells.
+Every record adds to `Layout.parts` cells, whatever the classifier is: somebody who chooses it to learn of a record
+moves no more than these cells.
 
 * Two classes: one cell, by the true class and the bin of the second class's probability. A bin ends at 1/2, so the
   cells say how often each class is predicted.
@@ -28,7 +28,7 @@ MIDDLES = (np.array([0.0, *EDGES]) + np.array([*EDGES, 1.0])) / 2.0
 
 @dataclass(frozen=True)
 class Layout:
-    """The cells of one candidate: which a record adds to, and what each counts."""
+    """The cells of a classifier: which a record adds to, and what each counts."""
 
     classes: int
 
@@ -57,7 +57,7 @@ class Layout:
         Parameters
         ----------
         labels : true classes, shape ``[n]``.
-        probabilities : of the candidate, shape ``[n, classes]``.
+        probabilities : of the classifier, shape ``[n, classes]``.
         others : another class than the true one for each record, shape ``[n]``; see `other_classes`.
         """
         bins = np.searchsorted(EDGES, probabilities, side="left")

@@ -9,8 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from collegium.coordinator.run.label_set import student_quality
-from collegium.coordinator.run.roc_area import roc_area
+from collegium.coordinator.run.label_set import roc_area, student_quality
 from collegium.data.task import Task
 
 

@@ -265,7 +265,7 @@ def test_digits_are_told_as_by_floating_point() -> None:
 
     train(loss, Learner.one_cycle(network.parameters(), 150, 1e-2), 150)
     held, truth = digits.x[1000:1600], digits.labels()[1000:1600]
-    plain = FittedNetwork("student-cnn", task, network, "cpu", {"width": 8})
+    plain = FittedNetwork(task, network, "cpu")
     expected, found = plain.probabilities(held), plain.published(digits.x[:300]).probabilities(held)
     assert (expected.argmax(axis=1) == truth).mean() > 0.9
     assert (found.argmax(axis=1) != expected.argmax(axis=1)).sum() <= 1
@@ -276,7 +276,7 @@ def test_several_labels_are_told_as_by_floating_point() -> None:
     task = VECTORS.model_copy(update={"multilabel": True})
     network = trained_a_little(task, V, "mlp", hidden=40)
     whole = quantised([network], task, network_inputs(V))
-    expected = FittedNetwork("mlp", task, network, "cpu", {"hidden": 40}).probabilities(V)
+    expected = FittedNetwork(task, network, "cpu").probabilities(V)
     assert np.ptp(expected) > 0.5 and np.abs(whole.probabilities(V) - expected).max() < 0.02
     assert ((held_in(whole.predict(V), 3) == 1) == (whole.probabilities(V) >= 0.5)).all()
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 from collegium_reproduction.exact_nearest import closest
-from collegium_reproduction.nearest.party import Sampler
+from collegium_reproduction.nearest.party import Sampler, intervals_of
 from collegium_reproduction.nearest.question import CountNearest
+from safetensors.numpy import save
 from support.liar_networks import follow_company, largest, ordinary
 from support.nearest import AGREED
 from support.record_votes import RECORDS, TASK, Clinic, plane, records
@@ -22,11 +23,11 @@ from collegium.coordinator.selection.pool_geometry import fit_features, standard
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import DataError, ProtocolViolation, Refused, StorageError
-from collegium.models import network_features
 from collegium.models.devices import each_alone
 from collegium.models.features import Features, dimensions, distances_squared, extract
-from collegium.models.networks import build_network, network_bytes, network_inputs
+from collegium.models.networks import build_network, network_inputs
 from collegium.models.quantising import quantised
+from collegium.models.whole_layers import ONE as WHOLE_ONE
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.parties.neighbours import search as search_module
@@ -223,7 +224,7 @@ def test_search_finds_exactly_what_whole_numbers_say(scale: int, monkeypatch: py
         assert (np.abs(view.near.astype(np.float64) - truth) <= view.error).all()
         assert (view.exact(some) == truth[some]).all()
         edges = np.sort(np.concatenate([truth[:5], truth[::50], truth[::50] + 1]))
-        assert (view.intervals(some, edges) == np.searchsorted(edges, truth[some], side="right")).all()
+        assert (intervals_of(view, some, edges) == np.searchsorted(edges, truth[some], side="right")).all()
         for k in (1, 40, 150, 2000):
             rows, found = closest(view, some, k)
             last = np.sort(truth[some])[min(k, len(some)) - 1]
@@ -298,7 +299,7 @@ def test_network_features_of_a_record_are_the_same_in_any_company() -> None:
     assert (extract(features, x[7:8], DIGITS.inputs) == together[7:8]).all()
     assert (extract(features, x[:20], DIGITS.inputs, "auto") == together[:20]).all()
     length = np.sqrt(np.square(together.astype(float)).sum(axis=1))
-    assert np.abs(length / network_features.ONE - 1).max() < 0.01
+    assert np.abs(length / WHOLE_ONE - 1).max() < 0.01
 
 
 def test_features_of_the_largest_numbers_are_the_same_in_any_company(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +343,7 @@ def test_a_network_for_other_inputs_or_none_at_all_is_refused() -> None:
     features = Features("network", network=network())
     with pytest.raises(DataError, match="other inputs"):
         dimensions(features, ImageInputs(height=28, width=28))
-    for broken in (b"not a network", network_bytes(build_network("linear", DIGITS), "linear", DIGITS)):
+    for broken in (b"not a network", save({"weight": np.zeros(3)})):
         with pytest.raises(StorageError, match="network"):
             dimensions(Features("network", network=broken), DIGITS.inputs)
 

@@ -40,7 +40,7 @@ QUESTIONS = {
         CastNeighbours(Terms("individual-knn", {"sigma": 9.5}), "ledger", PROJECTED, INPUTS, 3, (900, 30), "flat"),
         CountNearest(Terms("knn", SAMPLED), "ledger", Features("raw"), INPUTS, 3, np.array([[1, 2], [5, 5]])),
         SumClasses(Terms("class-sums", {"classes": 3}), "l", False, KernelSpec(PROJECTED, (2, 5), 900), POOL),
-        Evaluate(Terms("record-counts", {"parts": PARTS, "cells": CELLS}), "l", True, (b"file",), 3),
+        Evaluate(Terms("record-counts", {"parts": PARTS, "cells": CELLS}), "l", True, b"file", 3),
         CountCoverage(Terms("record-counts", {"parts": 1, "cells": COVERED.cells}), "l", False, COVERED, POOL),
     )
 }

@@ -16,10 +16,11 @@ from collegium.coordinator.students import LearningProblem, fit_student
 from collegium.coordinator.students.pretraining import Pretraining, pretrained
 from collegium.data import DataSource, Examples, default_task, load
 from collegium.errors import ConfigurationError, ProtocolViolation
-from collegium.models.network_features import ONE, embed
 from collegium.models.networks import build_network, encoder_of, network_inputs
 from collegium.models.quantising import quantised
 from collegium.models.students import Student, read_student
+from collegium.models.whole_layers import ONE
+from collegium.models.whole_networks import network_for
 
 TASK = default_task("digits")
 SMALL = {"filters": 16, "dimensions": 32}
@@ -70,10 +71,12 @@ def test_whole_numbers_give_the_features_of_floating_point_and_a_records_own_alo
     digits: Examples, network: nn.Module
 ) -> None:
     whole = quantised([network], TASK, network_inputs(digits.x))
-    together = embed(whole.to_bytes(), digits.x[:40], TASK.inputs)
+    together = network_for(whole.to_bytes(), TASK.inputs).features(digits.x[:40])
     assert len(np.unique(together, axis=0)) > 20
     for row in range(40):
-        assert np.array_equal(embed(whole.to_bytes(), digits.x[row : row + 1], TASK.inputs)[0], together[row])
+        assert np.array_equal(
+            network_for(whole.to_bytes(), TASK.inputs).features(digits.x[row : row + 1])[0], together[row]
+        )
     with torch.no_grad():
         features = F.normalize(encoder_of(network)(network_inputs(digits.x[:40])), dim=1).numpy()
     assert np.abs(together / ONE - features).max() < 0.03

@@ -143,7 +143,7 @@ def test_a_second_network_learns_what_the_first_is_sure_of_unless_that_is_little
 
     def fit(problem: LearningProblem, *_: object) -> FittedNetwork:
         seen.append(problem.indices)
-        return FittedNetwork("student-cnn", TASK, Brightness(), "cpu")
+        return FittedNetwork(TASK, Brightness(), "cpu")
 
     def plain(pair: list[torch.nn.Module], task: Task, public: torch.Tensor) -> WholeNetwork:
         assert [type(network) for network in pair] == [Brightness, Brightness]

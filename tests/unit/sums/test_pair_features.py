@@ -11,11 +11,11 @@ from torch import nn
 
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task
-from collegium.models import network_features
 from collegium.models.features import Features, extract
 from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.networks import build_network, network_inputs
 from collegium.models.quantising import quantised
+from collegium.models.whole_layers import ONE as WHOLE_ONE
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium_accounting.mechanisms.class_sums import bound_squared
 
@@ -49,7 +49,7 @@ def moved(network: bytes) -> float:
 
 
 def test_features_of_a_pair_are_its_last_layers_and_its_classes_at_length_one() -> None:
-    features = extract(Features("network", network=pair()), POOL, TASK.inputs) / network_features.ONE
+    features = extract(Features("network", network=pair()), POOL, TASK.inputs) / WHOLE_ONE
     images, members = network_inputs(POOL), networks()
     with torch.no_grad():
         inside = [member[:-1](images).numpy() for member in members]  # type: ignore[index]

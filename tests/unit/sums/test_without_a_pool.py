@@ -19,7 +19,6 @@ from collegium.models.features import Features, extract
 from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.noisy_sums import NoisySums, Round
 from collegium.models.pool_spectrum import PoolSpectrum
-from collegium.models.records_spectrum import of_records
 from collegium.models.students import read_student
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.settings import validate_config
@@ -132,7 +131,7 @@ def test_what_rounds_show_of_records_raises_the_moment_where_they_show_it(
     weights = np.random.default_rng(4).normal(size=(41, 2))
     weights[:-1] += 5.0 * records.mean(axis=0)[:-1, None] / np.linalg.norm(records.mean(axis=0))
     seen = moment(pool, records) @ weights
-    found = of_records(pool, weights, seen, 0.0)
+    found = pool.raised(weights, seen, 0.0)
     before, after = (np.linalg.norm(seen - moment(one) @ weights) for one in (pool, found))
     assert after < 0.5 * before
     change = (moment(found) - moment(pool))[:-1, :-1]  # what the constant entry has with itself is known
@@ -143,13 +142,13 @@ def test_where_noise_explains_all_the_moment_is_the_pools(apart: tuple[PoolSpect
     pool, records = apart
     weights = np.random.default_rng(4).normal(size=(41, 2))
     seen = moment(pool, records) @ weights
-    assert of_records(pool, weights, seen, 10.0) is pool
+    assert pool.raised(weights, seen, 10.0) is pool
 
 
 def test_where_nothing_differs_nothing_changes(apart: tuple[PoolSpectrum, np.ndarray]) -> None:
     pool, _ = apart
     weights = np.random.default_rng(4).normal(size=(41, 2))
-    found = of_records(pool, weights, moment(pool) @ weights, 0.0)
+    found = pool.raised(weights, moment(pool) @ weights, 0.0)
     assert moment(found) == pytest.approx(moment(pool), abs=1e-9)
 
 

@@ -12,8 +12,8 @@ import pytest
 from support.snapshots import snapshot
 from support.waiting import PATIENCE_S
 
-from collegium.coordinator.watching import status_file
-from collegium.coordinator.watching.status_file import kept_current
+from collegium.coordinator.watching import live_state
+from collegium.coordinator.watching.live_state import kept_current
 from collegium.errors import LedgerCorrupt
 
 
@@ -37,7 +37,7 @@ class Shown:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
-    monkeypatch.setattr(status_file, "LOOK_S", 0.01)
+    monkeypatch.setattr(live_state, "WRITTEN_EVERY_S", 0.01)
     return Shown()
 
 

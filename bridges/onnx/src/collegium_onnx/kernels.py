@@ -12,7 +12,7 @@ from collegium.data.task import ImageInputs, Inputs
 from collegium.models import features as plain
 from collegium.models.features import PROJECTION_ONE, Features
 from collegium.models.kernels import CONSTANT, FINER, KERNEL_ONE, REST, STEPS, TABLE, KernelMap
-from collegium.models.network_features import network_for
+from collegium.models.whole_networks import network_for
 from collegium_accounting.mechanisms.class_sums import ONE
 from collegium_onnx import networks
 from collegium_onnx.graph import DOUBLE, FLOAT, INT64, OnnxGraph
@@ -107,8 +107,8 @@ class _Steps:
         return self.do("Clip", reduced, -_LARGEST, _LARGEST)
 
     def _by_network(self, network: bytes, inputs: Inputs, x: str) -> str:
-        """`network_features.embed`; a logarithm of a share may differ by its last digit."""
-        return networks.features_of(self._graph, x, network_for(network, inputs, "cpu"))
+        """`WholeNetwork.features`; a logarithm of a share may differ by its last digit."""
+        return networks.features_of(self._graph, x, network_for(network, inputs))
 
     def _values(self, features: Features, inputs: Inputs, x: str) -> str:
         if features.network is not None:

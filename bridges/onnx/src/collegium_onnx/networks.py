@@ -1,11 +1,22 @@
 """A network in whole numbers as nodes of an ONNX graph: the same numbers, but for exponentials and logarithms."""
 
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 
 from collegium.data.task import ImageInputs
-from collegium.models.whole_layers import INPUT_REACH, LOGIT_ONE, ONE
+from collegium.models.whole_layers import (
+    INPUT_REACH,
+    LOGIT_ONE,
+    ONE,
+    Flat,
+    Largest,
+    Parted,
+    Products,
+    Rescaled,
+    Values,
+)
 from collegium.models.whole_networks import WholeNetwork
 from collegium_onnx.graph import DOUBLE, FLOAT, OnnxGraph
 
@@ -22,7 +33,7 @@ def shares_of(graph: OnnxGraph, x: str, network: WholeNetwork) -> tuple[list[str
         for place, (layer, given) in enumerate(zip(member, bounds, strict=False)):
             if place == len(member) - 2:
                 inside.append(values)
-            values = layer.nodes(given, graph, values)
+            values = nodes_of(layer, given, graph, values)
         logits = graph.add("Div", values, graph.constant(np.float32(LOGIT_ONE)))
         kind: dict[str, Any] = {} if network.task.multilabel else {"axis": 1}
         shares.append(graph.add("Softmax" if kind else "Sigmoid", logits, **kind))
@@ -61,3 +72,57 @@ def _taken_in(graph: OnnxGraph, x: str, network: WholeNetwork) -> str:
     ends = (graph.constant(float(end)) for end in (-INPUT_REACH, INPUT_REACH))
     kept = graph.add("Clip", graph.add("Flatten", rounded, axis=1), *ends)
     return graph.add("Cast", kept, to=FLOAT)
+
+
+@singledispatch
+def nodes_of(layer: Any, given: Values, graph: OnnxGraph, x: str) -> str:
+    """Add what a layer gives of ``x``, which is within the bounds ``given``; one of another package has ``nodes``."""
+    return str(layer.nodes(given, graph, x))
+
+
+@nodes_of.register
+def _(layer: Products, given: Values, graph: OnnxGraph, x: str) -> str:
+    dtype = np.float32 if layer.in_32_bits(given) else np.float64
+    weight, bias = layer.weight.astype(dtype), layer.bias.astype(dtype)
+    if weight.ndim == 2:
+        x = graph.add("Cast", x, to=FLOAT if dtype is np.float32 else DOUBLE)
+        return graph.add("Add", graph.add("MatMul", x, graph.constant(weight.T)), graph.constant(bias))
+    # ONNX Runtime convolves in 32 bits alone: where these are too few, a number may differ by rounding.
+    factors = (graph.constant(values.astype(np.float32)) for values in (weight, bias))
+    return graph.add("Conv", x, *factors, strides=[layer.stride] * 2, pads=[layer.padding] * 4)
+
+
+@nodes_of.register
+def _(layer: Rescaled, given: Values, graph: OnnxGraph, x: str) -> str:
+    factor = (layer.multiplier * 0.5**layer.shift).reshape(-1, *[1] * (len(given.shape) - 1))
+    scaled = graph.add("Mul", graph.add("Cast", x, to=DOUBLE), graph.constant(factor))
+    ends = (graph.constant(float(end)) for end in (layer.low, layer.most))
+    return graph.add("Cast", graph.add("Clip", graph.add("Round", scaled), *ends), to=FLOAT)
+
+
+@nodes_of.register
+def _(layer: Largest, given: Values, graph: OnnxGraph, x: str) -> str:
+    sides: dict[str, Any] = {
+        "kernel_shape": [layer.window] * 2,
+        "strides": [layer.stride] * 2,
+        "pads": [layer.padding] * 4,
+    }
+    return graph.add("MaxPool", x, **sides)
+
+
+@nodes_of.register
+def _(layer: Parted, given: Values, graph: OnnxGraph, x: str) -> str:
+    parts, axes = [], graph.constant(np.array([2, 3]))
+    operator = "ReduceSum" if layer.sums else "ReduceMax"
+    for a, b in layer.parts(given.shape[1]):
+        for c, d in layer.parts(given.shape[2]):
+            ends = (graph.constant(np.array(at)) for at in ([a, c], [b, d]))
+            parts.append(graph.add(operator, graph.add("Slice", x, *ends, axes), axes, keepdims=1))
+    side_by_side = graph.add("Concat", *parts, axis=3) if len(parts) > 1 else parts[0]
+    shape = graph.constant(np.array([0, given.shape[0], layer.side, layer.side]))
+    return graph.add("Reshape", side_by_side, shape)
+
+
+@nodes_of.register
+def _(layer: Flat, given: Values, graph: OnnxGraph, x: str) -> str:
+    return graph.add("Flatten", x, axis=1)

@@ -51,9 +51,9 @@ class PrivateEvaluation(RecordCounting):
 
     part = "evaluation"
 
-    def _parts_and_cells(self, students: int = 1) -> tuple[int, int]:
+    def _parts_and_cells(self) -> tuple[int, int]:
         layout = Layout(len(self._config.task.classes))
-        return students * layout.parts, students * layout.length
+        return layout.parts, layout.length
 
     def measure(
         self,
@@ -80,42 +80,15 @@ class PrivateEvaluation(RecordCounting):
             return
 
         def found() -> dict[str, Any]:
-            (own,) = self._figures(releases, [student.read_bytes()], counted, spoilt)
+            classes, mechanism = self._config.task.classes, self.mechanism()
+            question = Evaluate(*self._terms(mechanism), student.read_bytes(), len(classes))
+            released, answered = self._released(releases, mechanism, question)
+            own = figures(released.groups, classes, counted, spoilt, per_party=question.per_party)
+            shown = ShowReleased(question.name, question.kind, tuple(own.cells.tolist()), own.variance)
+            ask_each(self._setup.reach.parties, answered, shown, releases.asking.deadline_s, None)
             return {"fitted_from": fitted_from, "measures": own.measures, "set_aside": own.set_aside}
 
         self._attempt(releases, found)
-
-    def released(self, releases: Releases, students: Sequence[bytes]) -> list[Measures]:
-        """Ask the parties about these classifiers and release the figures; paid unless a charge is left for them.
-
-        Raises
-        ------
-        BudgetExceeded
-            If they do not fit the budget.
-        QuorumNotReached
-            If too few parties answer.
-        ProtocolViolation
-            If the classifiers are too many or too large.
-        Contradiction
-            If the numbers cannot be counts of records.
-        """
-        return [own.measures for own in self._figures(releases, students, (), ())]
-
-    def _figures(
-        self, releases: Releases, students: Sequence[bytes], counted: Sequence[Counted], spoilt: Collection[str]
-    ) -> list[Figures]:
-        classes, mechanism = self._config.task.classes, self.mechanism(*self._parts_and_cells(len(students)))
-        question = Evaluate(*self._terms(mechanism), tuple(students), len(classes))
-        released, answered = self._released(releases, mechanism, question)
-        found = []
-        for number in range(len(students)):
-            cells = slice(number * question.length // len(students), (number + 1) * question.length // len(students))
-            groups = [part._replace(values=part.values[cells]) for part in released.groups]
-            found.append(figures(groups, classes, counted, spoilt, per_party=question.per_party))
-        told = found[0]
-        shown = ShowReleased(question.name, question.kind, tuple(told.cells.tolist()), told.variance)
-        ask_each(self._setup.reach.parties, answered, shown, releases.asking.deadline_s, None)
-        return found
 
 
 def figures(

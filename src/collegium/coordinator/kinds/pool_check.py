@@ -33,7 +33,7 @@ class PoolCheck(CountsOnce):
 
     def _asked(self) -> tuple[Mechanism, RecordsQuestion]:
         spec, _ = self._cover
-        mechanism = self.mechanism(1, spec.cells)
+        mechanism = self.mechanism(spec.cells)
         return mechanism, CountCoverage(*self._terms(mechanism), spec, self._public.spec.sha256)
 
     def _found(self, counts: FloatArray, variance: float) -> PoolFit:

@@ -64,7 +64,7 @@ class RecordCounting(ABC):
         """Where these counts are released once beside the labels; nowhere where nothing is to be paid for them."""
         if self._settings is None or (self.noted is not None and not self.noted.paid):
             return []
-        return [self._slot(self.mechanism(*self._parts_and_cells()))[0]]
+        return [self._slot(self.mechanism())[0]]
 
     def pay(self, releases: Releases) -> None:
         """Charge the counts, unless that was done; where the budget does not take them, note that.
@@ -73,7 +73,7 @@ class RecordCounting(ABC):
         """
         if self._settings is None or (self.noted is not None and not self.noted.paid):
             return
-        statement, mechanism = releases.statement, self.mechanism(*self._parts_and_cells())
+        statement, mechanism = releases.statement, self.mechanism()
         slot, name = self._slot(mechanism)
         asked = self.noted is not None and self.noted.asked
         if asked or statement.unspent(slot, [name]) is not None:
@@ -95,16 +95,16 @@ class RecordCounting(ABC):
         noted = self.noted
         if self._settings is None or noted is None or not noted.paid or noted.asked:
             return False
-        return not releases.asking.journal.any_released(self._kept_as(self.mechanism(*self._parts_and_cells())))
+        return not releases.asking.journal.any_released(self._kept_as(self.mechanism()))
 
-    def mechanism(self, parts: int, cells: int) -> Mechanism:
-        """Counts in which a record adds to ``parts`` of ``cells``, with the noise that was paid."""
+    def mechanism(self, asked: int | None = None) -> Mechanism:
+        """The counts, with the noise that was paid; ``asked`` is their number where it is not all that were paid."""
         assert self._settings is not None  # the configuration asks for them
-        settings, noted = self._settings, self.noted
+        settings, noted, (parts, cells) = self._settings, self.noted, self._parts_and_cells()
         if noted is not None and noted.paid and noted.parts == parts:
             # The charge was made for this noise. The configuration, or the budget, may have changed since.
             settings = settings.model_copy(update={"sigma": noted.sigma})
-        return counts_mechanism(self._config, settings, parts, cells, self.rounds)
+        return counts_mechanism(self._config, settings, parts, asked or cells, self.rounds)
 
     def _slot(self, mechanism: Mechanism) -> tuple[Slot, str]:
         """Where counts by ``mechanism`` are stated in the ledger, and what a charge for them is called there."""
@@ -114,7 +114,7 @@ class RecordCounting(ABC):
 
     def _unspent(self, releases: Releases) -> bool:
         """Whether these counts are paid for and were not opened; without, there is no charge or they may be known."""
-        slot, name = self._slot(self.mechanism(*self._parts_and_cells()))
+        slot, name = self._slot(self.mechanism())
         return releases.statement.unspent(slot, [name]) is not None or releases.waits(slot, [name])
 
     def _attempt(self, releases: Releases, find: Callable[[], Mapping[str, Any]]) -> None:
@@ -283,7 +283,7 @@ class OtherCounts(CountsOnce, CountSettings):
         return self.parts_and_cells(self._config, self._settings)
 
     def _asked(self) -> tuple[Mechanism, RecordsQuestion]:
-        mechanism = self.mechanism(*self._parts_and_cells())
+        mechanism = self.mechanism()
         return mechanism, self.ask(*self._terms(mechanism))
 
     def _found(self, counts: FloatArray, variance: float) -> Table:

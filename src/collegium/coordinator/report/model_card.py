@@ -70,12 +70,10 @@ def weak_classes(quality: Quality | None, run: RunRecord | None) -> list[tuple[s
         if row.labels < FEW_LABELS:
             weak[row.class_name] = f"learned from {row.labels or 'no'} label{'' if row.labels == 1 else 's'}"
     measured = run.evaluation.measures if run is not None and run.evaluation is not None else None
-    for name, recall in zip(measured.classes, measured.recall, strict=True) if measured is not None else ():
-        if recall is not None and recall.value < 0.5:
-            weak[name] = f"right in {recall}"
-    for result in [] if quality is None else quality.per_class:
-        if result.accuracy is not None and result.accuracy < 0.5:
-            weak[result.class_name] = f"right in {result.accuracy:.0%}"
+    if measured is not None:
+        weak |= {name: f"right in {recall}" for name, recall in measured.weak}
+    if quality is not None:
+        weak |= {row.class_name: f"right in {row.accuracy:.0%}" for row in quality.weak}
     return list(weak.items())
 
 

@@ -19,7 +19,6 @@ from collegium.coordinator.run.run_record import (
     RoundRecord,
     RunRecord,
 )
-from collegium.privacy.analysis.evaluation import Estimate, Measures
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.whole_files import write_whole
 from collegium_accounting.analysis.epsilons import value_of
@@ -40,8 +39,6 @@ _GRADES = (
     (math.inf, "hardly any guarantee", "hardly", "bad"),
 )
 """Up to which ε: what it is called, how it protects, and the colour of its line; as in docs/choosing-noise.md."""
-_WEAK_CLASS = 0.5
-"""A class of which the student gets a smaller share right is named in the verdict."""
 _MOST_CLASSES = 12
 """Up to so many classes a confusion matrix is drawn."""
 
@@ -72,12 +69,8 @@ def render(run: RunRecord) -> str:
             parties=_parties(run.parties),
             promises=promises,
             same_again=SAME_AGAIN,
-            weak_classes=[
-                row
-                for row in ([] if student is None else student.per_class)
-                if row.accuracy is not None and row.accuracy < _WEAK_CLASS
-            ],
-            weak_measured=[] if run.evaluation is None else _weak_measured(run.evaluation.measures),
+            weak_classes=[] if student is None else student.weak,
+            weak_measured=run.evaluation.measures.weak if run.evaluation and run.evaluation.measures else [],
             evaluation=run.evaluation,
             on_scale=[
                 (f"one {one['unit_is']}", one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)
@@ -133,12 +126,6 @@ def promises_of(privacy: LedgerReport, record_is: str) -> list[dict[str, Any]]:
         promise = {"unit": name, "unit_is": whose, "epsilon": epsilon, "means": plain_epsilon(epsilon)}
         promises.append(promise | {"how": how, "colour": colour})
     return promises
-
-
-def _weak_measured(measured: Measures | None) -> list[tuple[str, Estimate]]:
-    """The classes of which the institutions' records say that the student gets a smaller share right."""
-    found = [] if measured is None else zip(measured.classes, measured.recall, strict=True)
-    return [(name, recall) for name, recall in found if recall is not None and recall.value < _WEAK_CLASS]
 
 
 def _mistakes(student: Quality | None) -> list[tuple[str, str, int]]:

@@ -5,6 +5,7 @@ that failed is asked again. Votes count there with their whole noisy counts, and
 """
 
 import math
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -101,12 +102,12 @@ def _added(mode: str) -> AddedBy:
 
 def _paid(config: RunConfig, laws: Sequence[dict[str, VectorLaw | RenyiLaw]], queries: int) -> int:
     """How many queries the budget may pay for at most: fewer than twice those of the whole noisy counts."""
-    unit, fits, too_many = config.budget.unit, 0, queries + 1
-    while too_many - fits > 1:
-        middle = (fits + too_many) // 2
-        cost = _epsilon(unit, [(one[unit], middle) for one in laws], config.budget.delta)
-        fits, too_many = (middle, too_many) if cost <= config.budget.own else (fits, middle)
-    return min(queries, 2 * fits + 8)
+    budget = config.budget
+
+    def cost(number: int) -> float:
+        return _epsilon(budget.unit, [(one[budget.unit], number) for one in laws], budget.delta)
+
+    return min(queries, 2 * bisect(range(1, queries + 1), budget.own, key=cost) + 8)
 
 
 def _with_one_more(unit: str, planned: Sequence[Planned], delta: float) -> float | None:

@@ -102,7 +102,9 @@ def check_run(config: RunConfig, names: Sequence[str], public: PublicData, stora
                 f"teachers.kind: {teachers.kind} learns from images alone: name random-forest, mlp or linear"
             )
     with on_copies(storage) as copies:
-        seen = CoordinatorRun(config, Reach(_Nobody(), names, _stand_ins(names)), copies, public=public).foresee()
+        run = CoordinatorRun(config, Reach(_Nobody(), names, _stand_ins(names)), copies, public=public)
+        with run.prepare() as opened:
+            seen = opened.foresee()
     summed = about_all_records(config.mechanism.kind)  # one sum labels every input
     voting = 0 if teachers is None else len(names) * teachers.per_party
     forecasts = _forecasts(config, voting) if voting and not config.task.multilabel else ()

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from collegium.coordinator.run.factories import open_ledger
-from collegium.coordinator.run.foreseen import Foreseen
 from collegium.coordinator.run.open_run import OpenRun
 from collegium.coordinator.run.run_record import RunRecord, check_same_run
 from collegium.coordinator.run.surroundings import Compute, Progress, Reach, RunSetup, Storage, Watch
@@ -101,14 +100,6 @@ class CoordinatorRun:
         """
         with self.prepare() as run:
             return run.check()
-
-    def foresee(self) -> Foreseen:
-        """What the run would still ask, reuse and pay; the ledger pays for all of it, so give it copies of the files.
-
-        Raises what `check` raises.
-        """
-        with self.prepare() as run:
-            return run.foresee()
 
     def label(self) -> RunRecord:
         """Label queries until all are labelled, the budget ends or `Watch.should_stop` says so.

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.run.roc_area import roc_area
 from collegium.data.several_labels import held_in
 from collegium.data.task import Task
 from collegium.models.students import Student
-from collegium.privacy.analysis.evaluation import Estimate, measures
+from collegium.privacy.analysis.evaluation import NORMAL_95, WEAK_CLASS, Estimate, measures
 from collegium.privacy.evaluation_cells import Layout, other_classes
 from collegium.settings import Frozen
 from collegium_accounting.mechanisms import IntArray
@@ -50,6 +49,11 @@ class Quality(Frozen):
         """The mean of the classes' own accuracies, over the classes that have inputs."""
         shares = [row.accuracy for row in self.per_class if row.accuracy is not None]
         return float(np.mean(shares)) if shares else None
+
+    @property
+    def weak(self) -> list[ClassQuality]:
+        """The classes of which too small a share is predicted right."""
+        return [row for row in self.per_class if row.accuracy is not None and row.accuracy < WEAK_CLASS]
 
     @property
     def constant(self) -> tuple[str, float] | None:
@@ -154,3 +158,45 @@ class LabelSet:
     def classes(self) -> IntArray:
         """The classes of `labelled`."""
         return self.labels[self.labels >= 0]
+
+
+def roc_area(shares: NDArray[np.float64], truth: IntArray) -> Estimate | None:
+    """The area under the ROC curve of the second of two classes, or the mean over each class of more against the rest.
+
+    It is of every score itself, with its standard error: the share of pairs of an input of the class and one of another
+    whose first has the larger score; ties count half. An input moves it by its own share of pairs less the area; these
+    moves give the error (DeLong, DeLong and Clarke-Pearson, "Comparing the areas under two or more correlated ROC
+    curves", Biometrics 1988).
+
+    Parameters
+    ----------
+    shares : probabilities ``[inputs, classes]``.
+    truth : class numbers ``[inputs]``.
+
+    Returns
+    -------
+    None where a class has no input or every one.
+    """
+    classes = range(shares.shape[1]) if shares.shape[1] > 2 else (1,)
+    areas, moves = [], np.zeros(len(truth))
+    for number in classes:
+        own = truth == number
+        ups, downs = int(own.sum()), int((~own).sum())
+        if not ups or not downs:
+            return None
+        ranks = _ranks(shares[:, number])
+        below = np.empty(len(truth))  # of an input of the class, the others below it; of another, those above it
+        below[own] = (ranks[own] - _ranks(shares[own, number])) / downs
+        below[~own] = 1.0 - (ranks[~own] - _ranks(shares[~own, number])) / ups
+        area = float(below[own].mean())
+        areas.append(area)
+        moves += (below - area) / np.where(own, ups, downs) / len(classes)
+    area, error = float(np.mean(areas)), float(np.sqrt(np.square(moves).sum()))
+    reach = NORMAL_95 * error
+    return Estimate(value=area, error=error, low=max(0.0, area - reach), high=min(1.0, area + reach))
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rank of each value from 1, where equal ones share the mean of theirs."""
+    _, place, equals = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(equals) - (equals - 1) / 2.0)[place])

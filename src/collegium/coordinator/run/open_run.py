@@ -128,7 +128,7 @@ class OpenRun:
         return len(self._labels.worth_asking(self._unchosen()))
 
     def foresee(self) -> Foreseen:
-        """See `CoordinatorRun.foresee`: all that the run would pay is charged to the ledger."""
+        """What the run would still ask, reuse and pay; the ledger pays for all of it: give it copies of the files."""
         before, released = charged(self._ledger), self._sums is not None and len(self._sums.held)
         self._pay_for_counts()
         affordable, statement, sums = self.check(), self._releases.statement, self._sums

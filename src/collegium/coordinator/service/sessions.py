@@ -5,10 +5,10 @@ is the synchronous face that rounds call from other threads.
 """
 
 import logging
+import math
 import queue
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -19,6 +19,7 @@ from collegium.coordinator.service.party_servicer import PartyServicer, SessionL
 from collegium.coordinator.service.peer_events import OnEvent, SessionEvent
 from collegium.data.task import Task
 from collegium.errors import QuorumNotReached, StorageError
+from collegium.latest import Latest
 from collegium.logs import event as named
 from collegium.protocol.channels import require_tls13, server_credentials, split_address
 from collegium.protocol.identities import Credentials
@@ -41,7 +42,7 @@ class EventLog:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._said_at_s: OrderedDict[tuple[str, str | None, str], float] = OrderedDict()
+        self._said_at_s: Latest[tuple[str, str | None, str], float] = Latest(self.REMEMBERED)
 
     def __call__(self, event: SessionEvent) -> None:
         told = named(event.kind, party=event.party, peer=event.peer, detail=event.detail, code=event.code)
@@ -50,12 +51,9 @@ class EventLog:
             return
         same = (event.kind, event.party, event.detail)
         now_s = self._clock()
-        if now_s - self._said_at_s.get(same, -self.QUIET_S) < self.QUIET_S:
+        if now_s - self._said_at_s.of(same, lambda: -math.inf) < self.QUIET_S:
             return
         self._said_at_s[same] = now_s
-        self._said_at_s.move_to_end(same)
-        if len(self._said_at_s) > self.REMEMBERED:
-            self._said_at_s.popitem(last=False)
         who = event.party or "somebody"
         logger.warning("%s: %s at %s: %s", event.kind, who, event.peer, event.detail, extra=told)
 

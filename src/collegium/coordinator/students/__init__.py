@@ -19,7 +19,8 @@ from collegium.errors import ConfigurationError, DataError, MissingExtra
 from collegium.extras import installed, load_plugin, optional_import
 from collegium.models.devices import resolve_device, seeded_draws, set_threads
 from collegium.models.noisy_sums import NoisySums
-from collegium.models.students import ENTRY_POINT_GROUP, READERS, Student
+from collegium.models.students import ENTRY_POINT_GROUP, Student
+from collegium.models.students import METHODS as METHODS
 from collegium.settings import first_mistake
 
 if TYPE_CHECKING:
@@ -67,9 +68,6 @@ class StudentMethod(Protocol):
         ...
 
 
-METHODS: dict[str, type[BaseModel]] = {}
-"""The methods that have been imported, by name; `find_method` imports the others."""
-
 BUILT_IN = {
     "consistency": "collegium.coordinator.students.consistency",
     "kernel": "collegium.coordinator.students.without_torch",
@@ -82,10 +80,8 @@ _Method = TypeVar("_Method", bound=type[BaseModel])
 
 
 def register(method: _Method) -> _Method:
-    """Class decorator: make a method known under its ``name``, and its ``read`` to `read_student`."""
+    """Class decorator: make a method known under its ``name``, also to `read_student`, which calls its ``read``."""
     METHODS[method.name] = method  # type: ignore[attr-defined]
-    if hasattr(method, "read"):
-        READERS[method.name] = method.read  # type: ignore[attr-defined]
     return method
 
 
@@ -115,7 +111,8 @@ def find_method(name: str) -> type[BaseModel]:
                 importlib.import_module(BUILT_IN[name])
         else:
             register(load_plugin(installed(ENTRY_POINT_GROUP)[name], f"the student {name!r}"))
-    return METHODS[name]
+    found: type[BaseModel] = METHODS[name]
+    return found
 
 
 def fit_student(  # noqa: PLR0913 -- what a student may learn from, by name

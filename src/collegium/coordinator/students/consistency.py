@@ -74,7 +74,7 @@ class Consistency(Frozen):
             progress=problem.progress,
             after=lambda step: move_average(average, network, step),
         )
-        return FittedNetwork(architecture, problem.task, average, problem.device)
+        return FittedNetwork(problem.task, average, problem.device)
 
 
 class Alignment:

@@ -104,7 +104,7 @@ def fit_labelled(  # noqa: PLR0913 -- what a training is given, by name
     student.train()
     learner = Learner.one_cycle(student.parameters(), steps, learning_rate)
     train(loss, learner, steps, progress=problem.progress)
-    return FittedNetwork(architecture, problem.task, student, problem.device)
+    return FittedNetwork(problem.task, student, problem.device)
 
 
 def networks_beside(problem: LearningProblem, found: OfPool, steps: int) -> WholeNetwork | None:

@@ -22,16 +22,17 @@ from collegium.coordinator.students import LearningProblem
 from collegium.coordinator.students.networks import generator_of, new_network, pool_tensor, student_network
 from collegium.data import array_spec
 from collegium.data.task import ImageInputs
-from collegium.errors import CollegiumError, ConfigurationError
+from collegium.errors import ConfigurationError, StorageError
+from collegium.models.arrays import load_arrays, save_arrays
 from collegium.models.augmentation import STRONG, WEAK, augment
 from collegium.models.devices import mixed_precision
 from collegium.models.networks import (
     FittedNetwork,
     encoder_of,
     find_architecture,
-    load_network,
     network_inputs,
-    save_network,
+    put_weights,
+    weights_of,
 )
 from collegium.models.training import Learner, StepCallback, train
 from collegium.settings import Frozen
@@ -100,8 +101,8 @@ def pretrained(problem: LearningProblem, settings: Pretraining, progress: StepCa
         if kept is not None:
             with replacing(kept, "keep the pretrained network") as beside:
                 kept.parent.mkdir(parents=True, exist_ok=True)
-                save_network(beside, network, architecture, problem.task)
-    return Encoder(architecture, problem.task, network, problem.device)
+                save_arrays(beside, _PROCEDURE, weights_of(network))
+    return Encoder(problem.task, network, problem.device)
 
 
 def network_features(network: nn.Module, x: NDArray[Any], device: str, *, views: int = 0) -> NDArray[np.float32]:
@@ -170,11 +171,11 @@ def _origin(problem: LearningProblem, settings: Pretraining) -> str:
 
 def _restore(network: nn.Module, kept: Path) -> bool:
     """Take the kept weights over; False where there are none that fit, as after damage: then they are made again."""
-    if not kept.exists():
-        return False
     try:
-        saved = load_network(kept)
-        network.load_state_dict(saved.network.state_dict())
-    except (CollegiumError, RuntimeError):
+        weights, _ = load_arrays(kept, _PROCEDURE)
+        if not all(bool(np.isfinite(values).all()) for values in weights.values()):
+            return False
+        put_weights(network, weights, kept.name)
+    except StorageError:
         return False
     return True

@@ -31,8 +31,7 @@ def shown_at(
     """
     from collegium.coordinator.report.page import render
     from collegium.coordinator.run.run_folder import RunFolder
-    from collegium.coordinator.watching.live_state import Snapshots
-    from collegium.coordinator.watching.status_file import kept_current
+    from collegium.coordinator.watching.live_state import Snapshots, kept_current
 
     folder, snapshots = RunFolder(config.place.run), Snapshots(config, live, pool_inputs=pool_inputs)
 

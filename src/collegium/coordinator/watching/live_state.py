@@ -3,28 +3,38 @@
 Connections, refusals and the present step are in no file. `Snapshots` puts both together as status.json says them.
 """
 
+import json
+import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from collegium.clock import utc_now
 from collegium.coordinator.run.coordinator import Progress
-from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.run_folder import RunFolder, plain
 from collegium.coordinator.service.peer_events import SessionEvent
 from collegium.coordinator.service.session_service import quorum_of
 from collegium.coordinator.settings.consortium import ConsortiumConfig
 from collegium.coordinator.watching.consortium_status import code_of, consortium_status
 from collegium.coordinator.watching.stages import asked_of, share_done
+from collegium.errors import CollegiumError
+from collegium.whole_files import write_whole
+
+logger = logging.getLogger("collegium.coordinator")
 
 FAREWELL = "farewell"
 PACE_S = 3.0
 """A step that has run for less tells no pace."""
 FRESH_S = 1.0
 """However many look on, files are read once in this time."""
+WRITTEN_EVERY_S = 2.0
+"""How often status.json is written where anything but the time has changed."""
 
 
 @dataclass
@@ -177,3 +187,35 @@ def _phase(
 
 def _text(at: datetime) -> str:
     return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@contextmanager
+def kept_current(path: Path, snapshot: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
+    """Keep the file ``path`` at what ``snapshot`` says within, and at its end; each time the whole file."""
+    ending = threading.Event()
+
+    def keep() -> None:
+        written, told = None, ""
+        while True:
+            last = ending.is_set()
+            try:
+                shown = plain(snapshot())
+                lasting = {**shown, "at": None, "phase": {**shown["phase"], "seconds_left": None}}
+                if lasting != written:
+                    write_whole(path, json.dumps(shown, allow_nan=False, ensure_ascii=False) + "\n")
+                    written = lasting
+                told = ""
+            except CollegiumError as error:
+                if told != (told := str(error)):
+                    logger.error("%s", error)
+            if last:
+                return
+            ending.wait(WRITTEN_EVERY_S)
+
+    keeper = threading.Thread(target=keep, name="status-file", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        keeper.join()

@@ -21,7 +21,7 @@ from collegium.logs import event
 from collegium.models.codes import Codes, Weights
 from collegium.models.devices import resolve_device
 from collegium.models.features import dimensions
-from collegium.models.kernels import KERNEL_MAPS, KernelMap, of_length, totals_of
+from collegium.models.kernels import KernelMap, of_length, totals_of
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium_accounting.mechanisms.class_sums import bound_squared, count_of_one
@@ -149,6 +149,6 @@ class ClassSums(PartyKind[SumClasses]):
 
     def compute(self, question: SumClasses, asked: Asked) -> IntArray:
         pool, inputs = self.own.pools.open(question.pool_sha256), self.own.task.inputs
-        kernel = KERNEL_MAPS.of(question.kernel, question.pool_sha256, pool, inputs, self.own.device)
+        kernel = KernelMap.shared(question.kernel, question.pool_sha256, pool, inputs, self.own.device)
         vector = self._records.direction(kernel) if question.per_party else self._records.sums(kernel, question.weights)
         return vector[None]

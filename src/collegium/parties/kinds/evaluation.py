@@ -1,6 +1,6 @@
-"""Counts what classifiers make of the party's own records.
+"""Counts what a classifier makes of the party's own records.
 
-What enters the sum is counted as `privacy.evaluation_cells` says, so that it does not matter which classifiers are
+What enters the sum is counted as `privacy.evaluation_cells` says, so that it does not matter which classifier is
 asked about. The party's own figure never leaves it: it is written to the log and to a file that `party show` reads,
 beside the consortium's, with a warning where they are far apart.
 """
@@ -54,23 +54,16 @@ class Evaluation(PartyKind[Evaluate]):
         check_classes(self.own.task, question.classes)
 
     def compute(self, question: Evaluate, asked: Asked) -> IntArray:
-        """The party's counts for every candidate, one after the other.
-
-        Raises DataError, of constant text, for a file that holds no classifier of this task.
-        """
+        """The party's counts; DataError, of constant text, for a file that holds no classifier of this task."""
         examples, classes = self.own.examples, question.classes
         labels = examples.labels()
         layout, others = Layout(classes), other_classes(examples.x, labels, classes)
         weights = weights_of(examples.groups, len(labels), per_party=question.per_party)
-        parts = []
-        for number, student in enumerate(question.students):
-            shares = self._probabilities(student, classes)
-            parts.append(counts_of(layout.cells(labels, shares, others), weights, layout.length))
-            if number == 0:
-                confusion = np.zeros((classes, classes), dtype=np.int64)
-                np.add.at(confusion, (labels, shares.argmax(axis=1)), 1)
-                self._confusion = asked.round_id.partition(".")[0], confusion
-        return np.concatenate(parts)[None]
+        shares = self._probabilities(question.student, classes)
+        confusion = np.zeros((classes, classes), dtype=np.int64)
+        np.add.at(confusion, (labels, shares.argmax(axis=1)), 1)
+        self._confusion = asked.round_id.partition(".")[0], confusion
+        return counts_of(layout.cells(labels, shares, others), weights, layout.length)[None]
 
     def shown(self, released: ShowReleased) -> None:
         """Compare the own figure with what an evaluation came to."""

@@ -1,10 +1,9 @@
 """Lets the party's teachers vote."""
 
-from collections import OrderedDict
-
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.latest import Latest
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, check_inputs, register
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium_accounting.units import IntArray
@@ -21,24 +20,17 @@ class TeacherVotes(PartyKind[CastVotes]):
     def __init__(self, own: Institution) -> None:
         super().__init__(own)
         # Votes by position in a pool, so that an input asked about twice is predicted once.
-        self._cast: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
+        self._cast: Latest[tuple[str, str], dict[int, NDArray[np.int64]]] = Latest(_MAX_POOLS_REMEMBERED)
 
     def validate(self, question: CastVotes) -> None:
         check_classes(self.own.task, question.classes)
 
     def compute(self, question: CastVotes, asked: Asked) -> IntArray:
         inputs = question.inputs
-        cast = self._remembered(question.teacher.canonical_json(), inputs.pool_sha256)
+        cast = self._cast.of((question.teacher.canonical_json(), inputs.pool_sha256), dict)
         missing = sorted(set(inputs.indices) - cast.keys())
         if missing:
             unseen = self.own.pools.open(inputs.pool_sha256)[np.array(missing)]
             check_inputs(self.own.task, unseen)
             cast.update(zip(missing, self.own.teachers(question.teacher).votes(unseen), strict=True))
         return np.stack([cast[position] for position in inputs.indices])
-
-    def _remembered(self, settings: str, pool_sha256: str) -> dict[int, NDArray[np.int64]]:
-        cast = self._cast.setdefault((settings, pool_sha256), {})
-        self._cast.move_to_end((settings, pool_sha256))
-        while len(self._cast) > _MAX_POOLS_REMEMBERED:
-            self._cast.popitem(last=False)
-        return cast

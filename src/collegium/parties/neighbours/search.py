@@ -5,7 +5,6 @@ bound does not decide are measured again in whole numbers. The result is the sam
 threads and linear algebra libraries.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from collegium.data import Examples
 from collegium.data.task import Inputs
 from collegium.errors import DataError
+from collegium.latest import Latest
 from collegium.models.devices import resolve_device
 from collegium.models.features import Features, extract
 from collegium_accounting.units import IntArray
@@ -25,9 +25,6 @@ _RECORDS_AT_ONCE = 4096
 _QUERIES_AT_ONCE = 128
 _DISTANCES_AT_ONCE = 2**23
 _UNIT_ROUNDOFF = 2.0**-24
-_MAX_FEATURES_REMEMBERED = 2
-_CELLS = 2048
-"""Of the table that finds a distance's interval."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,26 +71,6 @@ class DistanceView:
         if len(unsure):
             least[unsure] = function(self.exact(places[unsure]))
         return least
-
-    def intervals(self, places: IntArray, edges_squared: IntArray) -> IntArray:
-        """For each of ``places``, how many of the ascending edges lie at or below its squared distance."""
-
-        def below(distances: IntArray) -> IntArray:
-            return np.searchsorted(edges_squared, distances, side="right")
-
-        # Most distances lie in a cell of a table that holds no edge. A cell is taken wider at both ends by the error,
-        # and by a tenth of itself, far more than its borders are rounded. No edge lies in the first or the last cell.
-        first, last = float(edges_squared[0]), float(edges_squared[-1])
-        width = (last - first + 2.0 * (self.error + 1.0)) / (_CELLS - 4)
-        starts = first - self.error - 1.0 - 2.0 * width + width * np.arange(_CELLS)
-        least = np.searchsorted(edges_squared, starts - (0.1 * width + self.error), side="right")
-        most = np.searchsorted(edges_squared, starts + (1.1 * width + self.error), side="right")
-        cells = ((self.near[places].astype(np.float64) - starts[0]) * (1.0 / width)).astype(np.int64)
-        np.clip(cells, 0, _CELLS - 1, out=cells)
-        found: IntArray = least[cells]
-        unsure = np.flatnonzero((least != most)[cells])
-        found[unsure] = self.steps(places[unsure], below)
-        return found
 
 
 class Search:
@@ -234,17 +211,13 @@ class Searches:
         self.features_of = partial(extract, inputs=inputs, device=device)
         self._examples = examples
         self._device = device
-        self._made: OrderedDict[str, Search] = OrderedDict()
+        self._made: Latest[str, Search] = Latest(2)
 
     def under(self, features: Features) -> Search:
         """Raises DataError when the features do not fit the task."""
-        digest = features.digest()
-        if digest not in self._made:
-            self._made[digest] = Search(self.features_of(features, self._examples.x), self._device)
-        self._made.move_to_end(digest)
-        while len(self._made) > _MAX_FEATURES_REMEMBERED:
-            self._made.popitem(last=False)
-        return self._made[digest]
+        return self._made.of(
+            features.digest(), lambda: Search(self.features_of(features, self._examples.x), self._device)
+        )
 
 
 def _above(limit: float) -> float:

@@ -1,6 +1,5 @@
 """All teachers of one party under one setting: fitted where they are missing, asked together for votes."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from collegium.data import Examples
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import ConfigurationError
+from collegium.latest import Latest
 from collegium.models.devices import set_threads
 from collegium.parties.teachers.base import Teacher
 from collegium.parties.teachers.fitting import fit_teachers
@@ -104,7 +104,7 @@ class EnsembleCache:
 
     def __init__(self, fit: Callable[[TeacherSettings], TeacherEnsemble]) -> None:
         self._fit = fit
-        self._by_settings: OrderedDict[str, TeacherEnsemble] = OrderedDict()
+        self._by_settings: Latest[str, TeacherEnsemble] = Latest(_MAX_ENSEMBLES)
 
     @property
     def latest(self) -> TeacherSettings | None:
@@ -113,10 +113,4 @@ class EnsembleCache:
 
     def __call__(self, settings: TeacherSettings) -> TeacherEnsemble:
         """The teachers under these settings, fitted now if they are not in memory."""
-        text = settings.canonical_json()
-        if text not in self._by_settings:
-            self._by_settings[text] = self._fit(settings)
-        self._by_settings.move_to_end(text)
-        while len(self._by_settings) > _MAX_ENSEMBLES:
-            self._by_settings.popitem(last=False)
-        return self._by_settings[text]
+        return self._by_settings.of(settings.canonical_json(), lambda: self._fit(settings))

@@ -14,7 +14,15 @@ from collegium.data.task import Task
 from collegium.errors import StorageError
 from collegium.models.arrays import load_arrays, save_arrays
 from collegium.models.devices import mixed_precision, resolve_device
-from collegium.models.networks import Option, build_network, checked_options, find_architecture, network_inputs
+from collegium.models.networks import (
+    Option,
+    build_network,
+    checked_options,
+    find_architecture,
+    network_inputs,
+    put_weights,
+    weights_of,
+)
 from collegium.parties.teachers.training import Recipe, train_teacher
 
 _PREDICTION_BATCH = 512
@@ -63,10 +71,8 @@ class TrainedNetwork(ABC):
         return logits.masked_fill(self._unseen, -torch.inf)
 
     def save(self, path: Path) -> None:
-        # Copies, because weights that a module ties are one tensor, which the format does not know.
-        arrays = {name: value.detach().cpu().numpy().copy() for name, value in self._network.state_dict().items()}
         unseen = self._unseen.to(torch.uint8).cpu().numpy()
-        save_arrays(path, _FORMAT, arrays | {_UNSEEN: unseen}, **self._described())
+        save_arrays(path, _FORMAT, weights_of(self._network) | {_UNSEEN: unseen}, **self._described())
 
     def load(self, path: Path, *, device: str) -> None:
         arrays, about = load_arrays(path, _FORMAT)
@@ -75,10 +81,7 @@ class TrainedNetwork(ABC):
             raise StorageError(f"{path.name} holds a network for other settings")
         with torch.random.fork_rng(devices=[]):
             network = self._built()
-        try:
-            network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-        except RuntimeError as error:
-            raise StorageError(f"{path.name} holds other weights than the network has") from error
+        put_weights(network, arrays, path.name)
         self._device = resolve_device(device)
         self._unseen = torch.from_numpy(unseen).bool().to(self._device)
         self._network = self._placed(network).eval()

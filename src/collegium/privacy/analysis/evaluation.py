@@ -17,6 +17,8 @@ from collegium_accounting.renyi import FloatArray
 from collegium_accounting.units import IntArray
 
 NORMAL_95 = 1.959964
+WEAK_CLASS = 0.5
+"""A class of which a smaller share is right is named wherever the student is described."""
 _SIGNAL = 3.0
 """A sum of counts below this many standard deviations of its noise says nothing."""
 _DRAWS = 2_000
@@ -69,6 +71,12 @@ class Measures(BaseModel):
         if self.accuracy is None or self.constant is None:
             return None
         return self.accuracy.low > self.constant.high
+
+    @property
+    def weak(self) -> list[tuple[str, Estimate]]:
+        """The classes of which too small a share is answered right, with that share."""
+        told = zip(self.classes, self.recall, strict=True)
+        return [(name, recall) for name, recall in told if recall is not None and recall.value < WEAK_CLASS]
 
 
 def measures(cells: FloatArray, noise_variance: float, classes: tuple[str, ...]) -> Measures:

@@ -72,7 +72,7 @@ class Ledger(LedgerReader):
     @classmethod
     def open(  # noqa: PLR0913 -- what an owner says of its ledger, by name
         cls,
-        path: Path,
+        where: Path | EntryStore,
         *,
         signer: Ed25519PrivateKey | None,
         delta: float,
@@ -82,7 +82,7 @@ class Ledger(LedgerReader):
         clock: Callable[[], datetime] = utc_now,
         on_connect: Callable[[sqlite3.Connection], None] | None = None,
     ) -> "Ledger":
-        """Open the ledger at ``path``, or create it.
+        """Open the ledger in the file or store ``where``, or create it.
 
         Every entry of an existing one is checked, after the owner's own checkpoint where there is one: what lies
         before it counts as it did when it was checked, whatever became of it in the file (`verify` tells).
@@ -102,28 +102,6 @@ class Ledger(LedgerReader):
         ConfigurationError, when settings are invalid or not those of the existing ledger; LedgerCorrupt;
         StorageError, when the file cannot be read or written.
         """
-        store = EntryStore.open(path, on_connect)
-        try:
-            return cls.over(
-                store, signer=signer, delta=delta, terms=terms, name=name, budget_setting=budget_setting, clock=clock
-            )
-        except BaseException:
-            store.close()
-            raise
-
-    @classmethod
-    def over(  # noqa: PLR0913 -- as in `open`
-        cls,
-        store: EntryStore,
-        *,
-        signer: Ed25519PrivateKey | None,
-        delta: float,
-        terms: Terms,
-        name: str,
-        budget_setting: str,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> "Ledger":
-        """The ledger that ``store`` holds, made where it is empty; see `open`."""
         if not 0.0 < delta < 1.0:
             raise ConfigurationError(f"delta must lie in (0, 1); got {delta}")
         budget = terms.epsilon_budget
@@ -131,15 +109,21 @@ class Ledger(LedgerReader):
             raise ConfigurationError(f"{budget_setting} must be a finite number of 0 or more; got {budget}")
         public_key = b"" if signer is None else signer.public_key().public_bytes_raw()
         settings = Settings(name, float(delta), public_key)
+        store = where if isinstance(where, EntryStore) else EntryStore.open(where, on_connect)
         ledger = cls(store, signer=signer, terms=terms, budget_setting=budget_setting, clock=clock)
-        with store.lock, store.writing():
-            if store.begin():
-                ledger._append(settings)
-            if (recalled := ledger._checkpoints.last()) is not None:
-                ledger._chain = recalled
-            _check_same(store.path, ledger.settings, settings)
-            ledger._agree()
-            ledger._checkpoints.keep(ledger._chain)
+        try:
+            with store.lock, store.writing():
+                if store.begin():
+                    ledger._append(settings)
+                if (recalled := ledger._checkpoints.last()) is not None:
+                    ledger._chain = recalled
+                _check_same(store.path, ledger.settings, settings)
+                ledger._agree()
+                ledger._checkpoints.keep(ledger._chain)
+        except BaseException:
+            if store is not where:
+                store.close()
+            raise
         return ledger
 
     @property

@@ -1,5 +1,6 @@
 """How many rounds of each block the terms of a ledger state: as many as are wanted, or as the budget takes."""
 
+from bisect import bisect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -38,7 +39,7 @@ def most_rounds(chain: Chain, terms: Terms, wanted: Mapping[str, int]) -> dict[s
             return block_epsilon(counts, delta)
 
         most = max(wanted[purpose] for purpose in changed)
-        return min(most, _CLOSER * _largest(lambda number: loosely(number) <= budget, most) + _SPARE)
+        return min(most, _CLOSER * bisect(range(1, most + 1), budget, key=loosely) + _SPARE)
 
     flexible = [purpose for purpose in paid if not terms.blocks[purpose].fixed]
     if len(flexible) == 1:
@@ -76,19 +77,11 @@ def rounds_that_fit(chain: Chain, terms: Terms, purpose: str, at_most: int, budg
     if budget is None or at_most <= 0:
         return max(at_most, 0)
 
-    def fits(rounds: int) -> bool:
-        return chain.epsilon(unit, terms, {purpose: rounds}) <= budget
+    def epsilon(rounds: int) -> float:
+        return chain.epsilon(unit, terms, {purpose: rounds})
 
     # Blocks that were fixed together cost the same whatever is used of them: all fit, or none.
-    return at_most if fits(at_most) else _largest(fits, at_most - 1)
-
-
-def _largest(fits: Callable[[int], bool], most: int) -> int:
-    low, high = 0, most + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return at_most if epsilon(at_most) <= budget else bisect(range(1, at_most), budget, key=epsilon)
 
 
 def _close_to_largest(epsilon: Callable[[int], float], budget: float, low: int, high: int) -> int:

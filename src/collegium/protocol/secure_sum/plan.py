@@ -7,6 +7,7 @@ A_s, B_s and s* that are computed here.
 
 import hashlib
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -151,20 +152,17 @@ def liveness_failure(parties: int, dropped: int, neighbours: int, threshold: int
 
 def _least_threshold(parties: int, quorum: int, colluding: int, neighbours: int, target: float) -> int | None:
     """The smallest t in 2 … k that meets the secrecy bound; the bound falls as t grows."""
-    low, high = 2, neighbours
-    if secrecy_failure(parties, quorum, colluding, neighbours, high)[0] > target:
+
+    def secrecy(threshold: int) -> float:
+        return -secrecy_failure(parties, quorum, colluding, neighbours, threshold)[0]
+
+    if secrecy(neighbours) < -target:
         return None
-    while low < high:
-        middle = (low + high) // 2
-        if secrecy_failure(parties, quorum, colluding, neighbours, middle)[0] <= target:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return 2 + bisect_left(range(2, neighbours), -target, key=secrecy)
 
 
 @lru_cache(maxsize=256)
-def plan_graph(  # noqa: C901, PLR0913 -- the search for a bound, in its symbols
+def plan_graph(  # noqa: PLR0913 -- the search for a bound, in its symbols
     parties: int,
     dropout_fraction: float = 0.3,
     collusion_fraction: float = 0.1,
@@ -233,15 +231,9 @@ def plan_graph(  # noqa: C901, PLR0913 -- the search for a bound, in its symbols
     while best is None and low <= high < highest:
         low, high = high + 1, min(2 * high, highest)
         best = plan_with(high)
-    while best is not None and low < high:
-        middle = (low + high) // 2
-        found = plan_with(middle)
-        if found is None:
-            low = middle + 1
-        else:
-            best, high = found, middle
     if best is not None:
-        return best
+        sparsest = low + bisect_left(range(low, high), True, key=lambda neighbours: plan_with(neighbours) is not None)
+        return plan_with(sparsest) or best
     return GraphPlan(parties, parties - 1, needed - 1, colluding, dropped, security_bits, 0.0, 0.0, needed)
 
 
