@@ -112,7 +112,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plugins")
     sources = shutil.copytree(ROOT / "examples" / "plugins", folder / "sources")
     packages = sorted(path.parent for path in sources.glob("*/pyproject.toml"))
-    assert len(packages) == 6
+    assert len(packages) == 7
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
     subprocess.run([*command, "--target", folder / "site", *packages], check=True)
     return folder / "site"
@@ -195,7 +195,9 @@ def test_they_run_in_a_simulation(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "student.safetensors").is_file()
 
 
-@pytest.mark.parametrize(("kind", "lines", "passed"), [("table-one", 150, 1), ("survival", 400, 6)])
+@pytest.mark.parametrize(
+    ("kind", "lines", "passed"), [("table-one", 150, 1), ("survival", 400, 6), ("regression", 310, 6)]
+)
 def test_a_kind_of_question_is_three_short_files_and_its_own_test_passes(
     run: Run, kind: str, lines: int, passed: int
 ) -> None:
