@@ -17,8 +17,12 @@ from collegium_accounting.game.winner import RoundLaw, winner_profile
 
 ROUNDS, DELTA, SIGMA = 24, 0.01, 4.0
 LAW = RoundLaw("discrete-gaussian", SIGMA, classes=2)
-EPSILON = [0.0] + [winner_profile(LAW, t).epsilon(DELTA) for t in range(1, ROUNDS + 1)]
-"""Certified for so many rounds at `DELTA`."""
+
+
+@cache
+def certified() -> list[float]:
+    """ε of no round up to so many at `DELTA`."""
+    return [0.0] + [winner_profile(LAW, t).epsilon(DELTA) for t in range(1, ROUNDS + 1)]
 
 
 def _pairs() -> list[list[tuple[float, float]]]:
@@ -58,26 +62,28 @@ def printing(epsilon: Sequence[float]) -> Callable[[int, float, float], float]:
 
 
 def test_the_epsilon_that_is_printed_where_answers_stopped_the_run_holds_at_m_times_delta() -> None:
-    assert DELTA < worst(printing(EPSILON)) <= ROUNDS * DELTA, "δ alone would be a false figure"
+    assert DELTA < worst(printing(certified())) <= ROUNDS * DELTA, "δ alone would be a false figure"
 
 
-TWO = [0.0] + [EPSILON[12]] * 12 + [EPSILON[ROUNDS]] * 12
-"""As a report would print them that knows two values: that of at most 12 rounds, and of all."""
+def two_values() -> list[float]:
+    """As a report would print them that knows two: that of at most 12 rounds, and of all."""
+    return [0.0] + [certified()[12]] * 12 + [certified()[ROUNDS]] * 12
 
 
 def test_few_printed_values_cost_as_many_times_delta() -> None:
     """Rounded up to two values, or up to one."""
-    assert worst(printing(TWO)) <= 2 * DELTA
-    assert worst(printing([0.0] + [EPSILON[ROUNDS]] * ROUNDS)) <= DELTA
+    assert worst(printing(two_values())) <= 2 * DELTA
+    assert worst(printing([0.0] + [certified()[ROUNDS]] * ROUNDS)) <= DELTA
 
 
 def test_planted_half_of_each_printed_value_is_caught() -> None:
-    assert worst(printing([value / 2.0 for value in TWO])) > 2 * DELTA
+    assert worst(printing([value / 2.0 for value in two_values()])) > 2 * DELTA
 
 
 def test_planted_the_delta_of_one_value_for_all_is_caught() -> None:
     """What is printed for one value at δ is true at each t alone, and false for a run that answers stop."""
-    assert worst(lambda t, p, q: printing(EPSILON)(t, p, q) if t == ROUNDS else 0.0) <= DELTA < worst(printing(EPSILON))
+    printed = printing(certified())
+    assert worst(lambda t, p, q: printed(t, p, q) if t == ROUNDS else 0.0) <= DELTA < worst(printed)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -87,7 +93,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 def test_a_second_law_that_is_chosen_by_when_the_first_was_stopped_adds_its_own_delta() -> None:
     """Its ε is what the printed one leaves of the budget, whichever of two that is: 2·δ₁ + δ₂."""
-    total, second = EPSILON[ROUNDS] + 0.2, 0.005
+    total, second = certified()[ROUNDS] + 0.2, 0.005
 
     def largest_mu(epsilon: float) -> float:
         low, high = 1e-3, 10.0
@@ -101,5 +107,5 @@ def test_a_second_law_that_is_chosen_by_when_the_first_was_stopped_adds_its_own_
         return worst(lambda t, p, q: p * gaussian_delta(mus[t], total + math.log(q / p)))
 
     bound = 2 * DELTA + second
-    assert reached([total - value for value in TWO]) <= bound
-    assert reached([total] * len(TWO)) > bound, "planted: what was printed is not taken off"
+    assert reached([total - value for value in two_values()]) <= bound
+    assert reached([total] * len(two_values())) > bound, "planted: what was printed is not taken off"
