@@ -26,7 +26,7 @@ from collegium_accounting.game.front import Choice, Front, Positions
 from collegium_accounting.game.lines import Line
 from collegium_accounting.game.mirror import joined, reflected, reflected_kinks, reflected_test, seam
 
-_TOLERANCE, _TOLERANCE_OF_MANY = 0.0036, 0.006
+_TOLERANCE, _TOLERANCE_OF_MANY = 0.003, 0.006
 """The bound of one round may exceed what a position attains by this fraction of what the round adds
 (the second where there are more than 100 rounds),"""
 
