@@ -21,11 +21,12 @@ from collegium_accounting.elementary import (
     tail_ratio,
 )
 from collegium_accounting.errors import UnsupportedAccounting
-from collegium_accounting.game.curves import Sampling
+from collegium_accounting.game.curves import Direction, Sampling
 from collegium_accounting.game.front import Choice, Front, Positions
 from collegium_accounting.game.lines import Line
+from collegium_accounting.game.mirror import joined, reflected, reflected_kinks, reflected_test, seam
 
-_TOLERANCE, _TOLERANCE_OF_MANY = 0.004, 0.006
+_TOLERANCE, _TOLERANCE_OF_MANY = 0.003, 0.006
 """The bound of one round may exceed what a position attains by this fraction of what the round adds
 (the second where there are more than 100 rounds),"""
 
@@ -129,6 +130,8 @@ def play_through(game: Game, rounds: int, progress: Callable[[int], None] | None
     reach = math.ceil(game.largest_loss / step) + 1
     front = Front(game.families, game.sampling, multiples(-reach, reach, step), signed=few)
     s = multiples(-half, half, step)
+    r = exp(-s)
+    symmetric = game.sampling.direction is Direction.PLAIN
     upper = np.maximum(0.0, -expm1(-s))
     alpha = np.where(s > 0.0, 1.0, 0.0)
     beta = alpha.copy()
@@ -138,13 +141,15 @@ def play_through(game: Game, rounds: int, progress: Callable[[int], None] | None
             front.trim(_TRIM)
         if played & (played - 1) == 0:
             front.restart()
-        knots = kinks(upper, step)
+        knots = reflected_kinks(kinks(upper, step), r) if symmetric else kinks(upper, step)
         padded = np.concatenate([np.zeros(reach), knots, np.zeros(reach)])
         windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
         # Since G ≤ 1, a row gains at most what its window holds. Outside the window G is at most ``lost``.
         until, since = np.cumsum(padded), np.cumsum(padded[::-1])[::-1]
         upper = upper + (game.lost + game.far) * until[-1] + _NEGLIGIBLE
         live = np.flatnonzero(np.minimum(until[2 * reach :], since[: len(s)]) > _NEGLIGIBLE)
+        beyond = seam(played, deviation, step, min(reach, half)) if symmetric else half
+        live = live[live <= half + beyond]
         if not len(live):  # every value is 1: nothing is left to lose
             raise UnsupportedAccounting(f"{played} of {rounds} such rounds already tell everything; use more noise")
         rows = slice(int(live[0]), int(live[-1]) + 1)
@@ -156,8 +161,12 @@ def play_through(game: Game, rounds: int, progress: Callable[[int], None] | None
         alpha, beta = _policy(choice, chosen, s, step, alpha, beta)
         upper[rows] += gain
         upper = np.minimum(1.0, upper)
+        if symmetric:
+            upper = joined(upper, r, beyond)
+            alpha, beta = reflected_test(alpha, beta)
         if few:
-            upper = _convex(upper, exp(-s))
+            upper = _convex(upper, r)
+            upper = reflected(upper, r) if symmetric else upper
         if progress is not None:
             progress(played + 1)
         certified = np.maximum.accumulate(np.minimum(1.0, upper * (1.0 + _ROUNDING * math.ceil(reach / 500))))
