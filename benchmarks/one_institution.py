@@ -11,7 +11,7 @@ warned by its own figure.
 
 * ``--play careless`` gives the first institution wrong records in place of lies; it follows the protocol.
 * ``--play later`` has it lie from the second or the fifth round on.
-* ``--groups 3`` (or 1) sets ``votes.groups``; otherwise the default decides.
+* ``--groups 3`` (or 1) sets ``votes.groups``, and ``--capped`` the cap on the records of one institution.
 * ``--records`` takes a sample of the private records of each set, for sets that are slow.
 * ``--cost 9,25,250`` prints what groups cost where all are honest: the student of as many rounds as the default has,
   with the noise that these parties add in one sum and by groups, without masks, which change no number.
@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -188,7 +188,7 @@ def lying(attack: Attack, random: Random) -> Callable[[Question, Vector], Vector
 
 @dataclass(frozen=True)
 class Played:
-    """What came of one run; accuracies in percent, None where there is no figure."""
+    """What came of one run; accuracies are None where there is no figure."""
 
     groups: int
     student: float | None
@@ -209,17 +209,21 @@ class Setting:
     set: str
     parties: int
     epsilon: float
-    groups: int | None
-    records: int | None
+    groups: int | None = None
+    records: int | None = None
+    capped: bool = False
 
     def config(self, split: Split) -> RunConfig:
         """The default, but for what a user must give."""
-        shared = {"share": 0.1}
+        shared, budget = {"share": 0.1}, {"epsilon": self.epsilon}
+        if self.capped:
+            records = min(len(split.private), self.records or len(split.private))
+            budget["records_per_party"] = -(-records // self.parties)
         values = {
             "name": "local",
             "task": split.task,
             "pool": None if split.drawn else {"source": "pool"},
-            "budget": {"epsilon": self.epsilon},
+            "budget": budget,
             "evaluation": shared,
             "pool_check": None if split.drawn else shared,
             "votes": {} if self.groups is None else {"groups": self.groups},
@@ -289,8 +293,8 @@ class Deal:
         liar = self.names[0]
         return Played(
             groups,
-            None if accuracy is None else 100.0 * accuracy,
-            None if told is None else 100.0 * told.value,
+            accuracy,
+            None if told is None else told.value,
             told is not None and accuracy is not None and told.low > accuracy + FAR,
             record.refused is not None,
             bool(left) and guilty,
@@ -316,31 +320,12 @@ def _lies(parties: LocalParties, name: str, sent: Callable[[Question, Vector], V
     liar._bounded = bounded  # type: ignore[method-assign]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One attack in so many runs; the means of accuracies, None without any, and how often in percent of the runs."""
-
-    set: str
-    parties: int
-    epsilon: float
-    attack: str
-    groups: int
-    seeds: int
-    others: float | None
-    student: float | None
-    told: float | None
-    false: float
-    refused: float
-    named: float
-    blamed: float
-    flagged: float
-    warned: float
-    others_warned: float
-    cpu_s: float
+Row = dict[str, str | float | None]
+"""Accuracies and shares of the runs are in percent, accuracies the means of the runs that have one."""
 
 
 def rows(setting: Setting, attacks: Mapping[str, Attack], seeds: Sequence[int]) -> Iterator[Row]:
-    """A row for every attack."""
+    """A row for every attack: others and student on the test records, and what the report told of the student."""
     deals = [Deal(setting, seed) for seed in seeds]
     others = _mean([deal.without().student for deal in deals])
     rounds = setting.config(deals[0].split).class_sums
@@ -349,17 +334,16 @@ def rows(setting: Setting, attacks: Mapping[str, Attack], seeds: Sequence[int]) 
             continue
         began = time.process_time()
         played = [deal.play(attack) for deal in deals]
-        means = [_mean([getattr(one, figure) for one in played]) for figure in ("student", "told")]
-        often = ("false", "refused", "named", "blamed", "flagged", "warned", "others_warned")
-        shares = [round(100.0 * sum(getattr(one, figure) for one in played) / len(played), 1) for figure in often]
-        cpu_s = round((time.process_time() - began) / len(played), 1)
-        head = setting.set, setting.parties, setting.epsilon, name, played[0].groups, len(played), others
-        yield Row(*head, *means, *shares, cpu_s)
+        row: Row = {"set": setting.set, "parties": setting.parties, "epsilon": setting.epsilon, "attack": name}
+        row |= {"groups": played[0].groups, "seeds": len(played), "others": others}
+        for figure in list(Played.__dataclass_fields__)[1:]:
+            row[figure] = _mean([getattr(one, figure) for one in played])
+        yield row | {"cpu_s": round((time.process_time() - began) / len(played), 1)}
 
 
-def _mean(figures: Sequence[float | None]) -> float | None:
-    known = [one for one in figures if one is not None]
-    return round(float(np.mean(known)), 1) if known else None
+def _mean(shares: Sequence[float | None]) -> float | None:
+    known = [one for one in shares if one is not None]
+    return round(100.0 * float(np.mean(known)), 1) if known else None
 
 
 class Divided(Methods):
@@ -380,23 +364,8 @@ class Divided(Methods):
         return 100.0 * float((self.class_sums(epsilon).argmax(axis=1) == self.split.test.labels()).mean())
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What three groups cost honest institutions; ``noise`` is that of the mean of all rounds, in contributions."""
-
-    set: str
-    epsilon: float
-    parties: int
-    seeds: int
-    noise: float
-    noise_by_groups: float
-    one_sum: float
-    by_groups: float
-    default: int
-
-
-def costs(setting: Setting, parties: Sequence[int], seeds: Sequence[int]) -> Iterator[Cost]:
-    """A row for every number of institutions."""
+def costs(setting: Setting, parties: Sequence[int], seeds: Sequence[int]) -> Iterator[Row]:
+    """A row for every number of institutions; noise is that of the mean of all rounds, in contributions."""
     found: dict[tuple[int, float], float] = {}
     for seed in seeds:
         split = SETS[setting.set](seed)
@@ -407,10 +376,12 @@ def costs(setting: Setting, parties: Sequence[int], seeds: Sequence[int]) -> Ite
             found[seed, factor] = made.accuracy(factor, setting.epsilon)
     for number in parties:
         both = factors(config, number)
-        noise = [round(made.sigma * factor / float(np.sqrt(config.sums_in_mean)), 2) for factor in both]
-        means = [round(float(np.mean([found[seed, factor] for seed in seeds])), 2) for factor in both]
-        groups = division(config, number).groups
-        yield Cost(setting.set, setting.epsilon, number, len(seeds), *noise, *means, groups)
+        row: Row = {"set": setting.set, "parties": number, "epsilon": setting.epsilon, "seeds": len(seeds)}
+        row["default groups"] = division(config, number).groups
+        for name, factor in zip(("one sum", "three groups"), both, strict=True):
+            row[f"noise, {name}"] = round(made.sigma * factor / float(np.sqrt(config.sums_in_mean)), 2)
+            row[name] = round(float(np.mean([found[seed, factor] for seed in seeds])), 2)
+        yield row
 
 
 def factors(config: RunConfig, parties: int) -> tuple[float, float]:
@@ -428,6 +399,7 @@ def main() -> None:
     parser.add_argument("--parties", type=int, default=9)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--groups", type=int, help="votes.groups; as the default decides where it is left out")
+    parser.add_argument("--capped", action="store_true", help="budget.records_per_party is what the largest has")
     parser.add_argument("--records", type=int, help="so many private records of each set, drawn at random; all of them")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--play", default="lies", choices=PLAYS)
@@ -436,22 +408,20 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    kept: list[dict[str, Any]] = []
+    kept: list[Row] = []
     seeds = range(given.seeds)
     for name in given.sets.split(","):
-        setting = Setting(name, given.parties, given.epsilon, given.groups, given.records)
-        found: Iterator[Row | Cost]
+        setting = Setting(name, given.parties, given.epsilon, given.groups, given.records, given.capped)
         if given.cost:
             found = costs(setting, [*map(int, given.cost.split(","))], seeds)
         else:
             attacks = PLAYS[given.play]
             found = rows(setting, {one: attacks[one] for one in given.attacks or attacks}, seeds)
         for row in found:
-            values = asdict(row)
             if not kept:
-                print(f"| {' | '.join(values).replace('_', ' ')} |\n|{'---|' * len(values)}")
-            print(f"| {' | '.join('–' if one is None else str(one) for one in values.values())} |", flush=True)
-            kept.append(values)
+                print(f"| {' | '.join(row).replace('_', ' ')} |\n|{'---|' * len(row)}")
+            print(f"| {' | '.join('–' if one is None else str(one) for one in row.values())} |", flush=True)
+            kept.append(row)
             if given.json:
                 given.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
