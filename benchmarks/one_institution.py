@@ -33,6 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.frontier import SETS, Methods, Split
+from collegium.coordinator.contradictions import counted_by_sums
+from collegium.coordinator.journal import Part
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
 from collegium.coordinator.run.factories import configured_mechanism, division
 from collegium.coordinator.run.run_folder import RunFolder
@@ -55,6 +57,7 @@ from collegium.protocol.secure_sum.groups import group_of, plan_groups
 from collegium.protocol.secure_sum.plan import plan_graph
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
+from collegium_accounting.mechanisms.record_counts import ONE
 
 Vector = NDArray[np.int64]
 Random = np.random.Generator
@@ -166,21 +169,24 @@ PLAYS = {"lies": LIES, "careless": CARELESS, "later": LATER}
 
 def lying(attack: Attack, random: Random) -> Callable[[Question, Vector], Vector]:
     """What the institution sends in place of what it should."""
+    counted: list[NDArray[np.float64]] = []
 
     def sent(question: Question, own: Vector) -> Vector:
         assert attack.sums is not None
         lie = own.copy()
-        if isinstance(question, SumClasses) and question.number >= attack.first:
-            blocks = own[0, :-1].reshape(question.classes, -1)
-            count = int(own[0, -1]) * attack.counted
-            lie[0] = np.append(attack.sums(blocks, count, random).reshape(-1), count)
+        if isinstance(question, SumClasses):
+            if question.number >= attack.first:
+                blocks, count = own[0, :-1].reshape(question.classes, -1), int(own[0, -1]) * attack.counted
+                lie[0] = np.append(attack.sums(blocks, count, random).reshape(-1), count)
+            per_class = counted_by_sums(Part(lie[0], 1.0, ()), question.classes).per_class
+            assert per_class is not None
+            counted.append(per_class)
         elif isinstance(question, Evaluate):
             true, given, *_ = Layout(question.classes).views()
             lie[0, true >= 0] = 0
-            for number in range(question.classes):
+            for number, records in enumerate(counted[0]):  # as many as its first sum counts of each class
                 right = np.flatnonzero((true == number) & (given == number))
-                lie[0, right[-1 if number else 0]] = own[0, true == number].sum()  # surely
-            lie *= attack.counted if attack.first == 1 else 1  # what its first sum counted
+                lie[0, right[-1 if number else 0]] = round(max(0.0, records) * ONE)  # and surely
         return np.clip(lie, question.low, question.high)
 
     return sent
