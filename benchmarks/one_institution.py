@@ -187,6 +187,8 @@ def lying(attack: Attack, random: Random) -> Callable[[Question, Vector], Vector
             for number, records in enumerate(counted[0]):  # as many as its first sum counts of each class
                 right = np.flatnonzero((true == number) & (given == number))
                 lie[0, right[-1 if number else 0]] = round(max(0.0, records) * ONE)  # and surely
+        elif attack.first == 1:  # of the pool check; what the first sum counts
+            lie *= attack.counted
         return np.clip(lie, question.low, question.high)
 
     return sent
