@@ -1,263 +1,437 @@
-"""What one institution of several can do to the student, with and without groups, and what groups cost.
+"""What one institution of several can do to the student of a default run, and what groups cost.
 
-``python -m benchmarks.one_institution --sets digits,adult,hearts --parties 9 --seeds 20 --json out.json`` deals each
-set's records to the institutions at random, sums them by groups with the noise that real parties would add, has one
-institution send something else, and prints for every attack: the accuracy on test records of the honest other
-institutions without groups, of all in one sum, and of what groups leave; how often the sums contradicted themselves and
-were refused (one sum) or the group was left out for it; and how often the spoilt group was named or an honest one was.
-``--cost 9,25,250`` prints what groups cost where all are honest. Vectors, noise, checks, groups and classifiers are
-those of the package; masks, which change no number, are left out.
+``python -m benchmarks.one_institution --sets digits,hearts --parties 9 --seeds 3 --json out.json`` deals each set's
+records to the institutions at random, and plays runs in this process: the real coordinator and real parties, with the
+settings that ``collegium init`` leaves to defaults (``[evaluation]`` and ``[pool_check]`` with a tenth of ε each), of
+which the first party sends something else. Its evaluation says that all of its records, as many as its sums count, are
+answered right. A row says of every attack how good the student is on test records, beside that of the other
+institutions alone; what the report says of it, and in percent of the runs: that is false; nothing was published; the
+liar's group was named, or an honest one blamed; the pool check flagged the records; this institution, or another, was
+warned by its own figure.
+
+* ``--play careless`` gives the first institution wrong records in place of lies; it follows the protocol.
+* ``--play later`` has it lie from the second or the fifth round on.
+* ``--groups 3`` (or 1) sets ``votes.groups``, and ``--capped`` the cap on the records of one institution.
+* ``--records`` takes a sample of the private records of each set, for sets that are slow.
+* ``--cost 9,25,250`` prints what groups cost where all are honest: the student of as many rounds as the default has,
+  with the noise that these parties add in one sum and by groups, without masks, which change no number.
 """
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.frontier import SETS, Split
-from collegium.coordinator.contradictions import check_sums
-from collegium.coordinator.groups import suspicion
+from benchmarks.frontier import SETS, Methods, Split
+from collegium.coordinator.contradictions import counted_by_sums
 from collegium.coordinator.journal import Part
-from collegium.coordinator.selection.kernel_choice import kernel_spec
-from collegium.coordinator.settings.run_config import SumsConfig
-from collegium.errors import ConfigurationError, Contradiction
-from collegium.limits import MAX_RECORDS_PER_PARTY
-from collegium.models.kernel_student import KernelStudent
-from collegium.models.kernels import KernelMap
-from collegium.models.noisy_sums import NoisySums, Round, added_up
-from collegium.models.pool_spectrum import PoolSpectrum
-from collegium.parties.kinds.class_sums import RecordsOfClasses
-from collegium.protocol.secure_sum.errors import InsufficientPlan
-from collegium.protocol.secure_sum.groups import groups_of, plan_groups
+from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
+from collegium.coordinator.run.factories import configured_mechanism, division
+from collegium.coordinator.run.run_folder import RunFolder
+from collegium.coordinator.run.run_record import RunRecord
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.data import Examples
+from collegium.data.task import NumberColumn, TableInputs
+from collegium.errors import Contradiction
+from collegium.models.codes import Weights
+from collegium.models.noisy_sums import Round
+from collegium.models.students import read_student
+from collegium.parties.kind import PartyKind
+from collegium.parties.kinds.evaluation import kept_evaluation
+from collegium.privacy.evaluation_cells import Layout
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.kinds.evaluation import Evaluate
+from collegium.protocol.question import Question
+from collegium.protocol.requests import Ask
+from collegium.protocol.secure_sum.groups import group_of, plan_groups
 from collegium.protocol.secure_sum.plan import plan_graph
-from collegium_accounting.mechanisms.class_sums import ONE, ClassSums, bound_squared
-from collegium_accounting.noise.distributed import NoiseShare
+from collegium.settings import validate_config
+from collegium.simulations.local import LocalParties
+from collegium_accounting.mechanisms.record_counts import ONE
 
 Vector = NDArray[np.int64]
-Attack = Callable[[Vector, int, np.random.Generator], Vector]
-PLAN = {"dropout": 0.3, "collusion": 0.1, "quorum": 0.8}
-
-
-def _blocks(own: Vector, classes: int) -> Vector:
-    return own[:-1].reshape(classes, -1)
-
-
-def times(factor: int, *, count: bool) -> Attack:
-    """The own sum, multiplied, with its count or without."""
-    return lambda own, classes, random: np.append(own[:-1] * factor, own[-1] * (factor if count else 1))
-
-
-def shifted(factor: int) -> Attack:
-    """Every class called by the next one's name, and multiplied with the count, so that length and count agree."""
-    return lambda own, classes, random: np.append(
-        np.roll(_blocks(own, classes), 1, axis=0).reshape(-1) * factor, own[-1] * factor
-    )
-
-
-def at_random(factor: float) -> Attack:
-    """A random direction that is so many times as long as as many records as the count says can make the sum."""
-
-    def attack(own: Vector, classes: int, random: np.random.Generator) -> Vector:
-        drawn = random.normal(size=_blocks(own, classes).shape)
-        drawn -= drawn.mean(axis=0)
-        length = factor * float(own[-1]) * 8.0  # the count is an eighth of the length
-        return np.append(np.rint(drawn.reshape(-1) * length / np.linalg.norm(drawn)).astype(np.int64), own[-1])
-
-    return attack
-
-
-def swapped(own: Vector, classes: int, random: np.random.Generator) -> Vector:
-    """One pair of classes called by each other's name."""
-    blocks = _blocks(own, classes).copy()
-    blocks[[0, 1]] = blocks[[1, 0]]
-    return np.append(blocks.reshape(-1), own[-1])
-
-
-ATTACKS: dict[str, Attack] = {
-    "honest": lambda own, classes, random: own,
-    "x3": times(3, count=False),
-    "x100": times(100, count=False),
-    "x10^6": times(10**6, count=False),
-    "shifted": shifted(1),
-    "shifted x3, counted": shifted(3),
-    "shifted x10, counted": shifted(10),
-    "shifted x100, counted": shifted(100),
-    "random, as long as allowed": at_random(1.0),
-    "random x100": at_random(100.0),
-    "pair swapped": swapped,
-}
+Random = np.random.Generator
+FAR = 0.03
+"""A figure is false where its interval of 95 % begins so far above the accuracy on test records."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """One attack on one set, over so many seeds; accuracies in percent, the rest in percent of the seeds."""
+class Attack:
+    """What the first institution does.
+
+    Parameters
+    ----------
+    sums : what it sends in place of its class sums ``[classes, dimensions]`` without their count; nothing else where
+        it is None.
+    counted : how many times its records it counts, in class sums and evaluation.
+    first : the round from which on it lies.
+    records : what it makes of its records before the run, where it is careless; it does not lie then.
+    """
+
+    sums: Callable[[Vector, int, Random], Vector] | None = None
+    counted: int = 1
+    first: int = 1
+    records: Callable[[Examples, Split, Random], Examples] | None = None
+
+
+def times(factor: int) -> Callable[[Vector, int, Random], Vector]:
+    return lambda own, count, random: own * factor
+
+
+def shifted(factor: int) -> Callable[[Vector, int, Random], Vector]:
+    """Every class called by the next one's name, so many times."""
+    return lambda own, count, random: np.roll(own, 1, axis=0) * factor
+
+
+def at_random(factor: float) -> Callable[[Vector, int, Random], Vector]:
+    """A random direction, so many times as long as as many records as are counted can make the sum."""
+
+    def drawn(own: Vector, count: int, random: Random) -> Vector:
+        found = random.normal(size=own.shape)
+        found -= found.mean(axis=0)
+        return np.rint(found * (factor * 8.0 * count / np.linalg.norm(found))).astype(np.int64)  # count: an eighth
+
+    return drawn
+
+
+def swapped(own: Vector, count: int, random: Random) -> Vector:
+    """One pair of classes called by each other's name."""
+    return own[[1, 0, *range(2, len(own))]]
+
+
+def swapped_labels(own: Examples, split: Split, random: Random) -> Examples:
+    labels = own.labels()
+    return Examples(own.x, np.where(labels < 2, 1 - labels, labels))
+
+
+def random_labels(own: Examples, split: Split, random: Random) -> Examples:
+    return Examples(own.x, random.integers(0, len(split.task.classes), len(own)))
+
+
+def tenfold_units(own: Examples, split: Split, random: Random, columns: int = 10**6) -> Examples:
+    """All numbers in another unit; of tables so many measured columns, cut off at their public ranges as in a file."""
+    x, inputs, at, left = own.x.astype(np.float64), split.task.inputs, 0, columns
+    if not isinstance(inputs, TableInputs):
+        most = 255 if own.x.dtype == np.uint8 else np.inf
+        return Examples(np.minimum(x * 10, most).astype(own.x.dtype), own.labels())
+    for column in inputs.columns:
+        if isinstance(column, NumberColumn) and len(np.unique(x[:, at])) > 2 and left:
+            span = column.high - column.low
+            x[:, at] = np.clip((10.0 * (column.low + span * x[:, at]) - column.low) / span, 0.0, 1.0)
+            left -= 1
+        at += column.width
+    return Examples(x.astype(own.x.dtype), own.labels())
+
+
+HONEST = Attack()
+LIES = {
+    "honest": HONEST,
+    "x3": Attack(times(3)),
+    "x10^6": Attack(times(10**6)),
+    "shifted": Attack(shifted(1)),
+    "shifted x3, counted": Attack(shifted(3), 3),
+    "shifted x10, counted": Attack(shifted(10), 10),
+    "shifted x10^6, counted": Attack(shifted(10**6), 10**6),
+    "random, as long as allowed": Attack(at_random(1.0)),
+    "random x10, counted": Attack(at_random(1.0), 10),
+    "random x100": Attack(at_random(100.0)),
+    "pair swapped": Attack(swapped),
+}
+CARELESS = {
+    "honest": HONEST,
+    "pair swapped": Attack(records=swapped_labels),
+    "units x10": Attack(records=tenfold_units),
+    "unit of one column x10": Attack(records=partial(tenfold_units, columns=1)),
+    "random labels": Attack(records=random_labels),
+}
+LATER = {
+    f"{name} from round {first}": Attack(sums, counted, first)
+    for first in (2, 5)
+    for name, sums, counted in [
+        ("x3", times(3), 1),
+        ("x10, counted", times(10), 10),
+        ("shifted", shifted(1), 1),
+        ("shifted x3", shifted(3), 3),
+    ]
+}
+PLAYS = {"lies": LIES, "careless": CARELESS, "later": LATER}
+
+
+def lying(attack: Attack, random: Random) -> Callable[[Question, Vector], Vector]:
+    """What the institution sends in place of what it should."""
+    counted: list[NDArray[np.float64]] = []
+
+    def sent(question: Question, own: Vector) -> Vector:
+        assert attack.sums is not None
+        lie = own.copy()
+        if isinstance(question, SumClasses):
+            if question.number >= attack.first:
+                blocks, count = own[0, :-1].reshape(question.classes, -1), int(own[0, -1]) * attack.counted
+                lie[0] = np.append(attack.sums(blocks, count, random).reshape(-1), count)
+            per_class = counted_by_sums(Part(lie[0], 1.0, ()), question.classes).per_class
+            assert per_class is not None
+            counted.append(per_class)
+        elif isinstance(question, Evaluate):
+            true, given, *_ = Layout(question.classes).views()
+            lie[0, true >= 0] = 0
+            for number, records in enumerate(counted[0]):  # as many as its first sum counts of each class
+                right = np.flatnonzero((true == number) & (given == number))
+                lie[0, right[-1 if number else 0]] = round(max(0.0, records) * ONE)  # and surely
+        elif attack.first == 1:  # of the pool check; what the first sum counts
+            lie *= attack.counted
+        return np.clip(lie, question.low, question.high)
+
+    return sent
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of one run; accuracies are None where there is no figure."""
+
+    groups: int
+    student: float | None
+    told: float | None
+    false: bool
+    refused: bool
+    named: bool
+    blamed: bool
+    flagged: bool
+    warned: bool
+    others_warned: bool
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What runs have in common."""
 
     set: str
     parties: int
-    groups: int
     epsilon: float
-    attack: str
-    seeds: int
-    honest_others: float
-    one_sum: float
-    by_groups: float
-    refused: float
-    left_out: float
-    false_alarm: float
+    groups: int | None = None
+    records: int | None = None
+    capped: bool = False
 
-
-class Scene:
-    """The exact sums of every institution of one split, and the kernel under which they are taken."""
-
-    def __init__(self, split: Split, parties: int, epsilon: float, seed: int) -> None:
-        self.split, self.classes = split, len(split.task.classes)
-        self.sigma = float(ClassSums.within_budget({"classes": self.classes}, epsilon, 1e-5)["sigma"])
-        spec = kernel_spec(SumsConfig(), split.pool, split.task.inputs, self.classes, self.sigma, 0)
-        self.spec, kernel = spec, KernelMap.of_pool(spec, split.pool, split.task.inputs)
-        self.spectrum = PoolSpectrum.of_pool(kernel, split.pool)
-        self.test = kernel(split.test.x) / ONE
-        self.names = [f"party-{number}" for number in range(parties)]
-        dealt = np.array_split(np.random.default_rng(seed).permutation(len(split.private)), parties)
-        self.sums = {
-            name: RecordsOfClasses(split.private.take(rows), split.task).sums(kernel)
-            for name, rows in zip(self.names, dealt, strict=True)
+    def config(self, split: Split) -> RunConfig:
+        """The default, but for what a user must give."""
+        shared, budget = {"share": 0.1}, {"epsilon": self.epsilon}
+        if self.capped:
+            records = min(len(split.private), self.records or len(split.private))
+            budget["records_per_party"] = -(-records // self.parties)
+        values = {
+            "name": "local",
+            "task": split.task,
+            "pool": None if split.drawn else {"source": "pool"},
+            "budget": budget,
+            "evaluation": shared,
+            "pool_check": None if split.drawn else shared,
+            "votes": {} if self.groups is None else {"groups": self.groups},
         }
-        self.together = plan_graph(parties, PLAN["dropout"], PLAN["collusion"], quorum=PLAN["quorum"])
-
-    def groups(self, number: int, seed: int) -> tuple[list[list[str]], int]:
-        """The members of each group, and how many honest parties' noise is sure in each."""
-        roster = {name: bytes([*seed.to_bytes(4, "big"), *name.encode()]).ljust(32)[:32] for name in self.names}
-        if number == 1:
-            return [self.names], self.together.honest_survivors
-        planned = plan_groups(roster, number, *PLAN.values())
-        honest = min(group.plan.honest_survivors for group in planned)
-        return [[*group] for group in groups_of(roster, number)], honest
-
-    def parts(
-        self, vectors: dict[str, Vector], groups: Sequence[Sequence[str]], honest: int, random: np.random.Generator
-    ) -> list[Part]:
-        """What is released of each group."""
-        share = NoiseShare(self.sigma * float(np.sqrt(bound_squared(self.classes))), honest).sigma_share
-        released = []
-        for group in groups:
-            present = [name for name in group if name in vectors]
-            noise = share * np.sqrt(len(present))
-            total = np.sum([vectors[name] for name in present], axis=0)
-            drawn = np.rint(random.normal(0.0, noise, len(total))).astype(np.int64)
-            released.append(Part(total + drawn, float(noise), tuple(sorted(present))))
-        return released
-
-    def fit(self, sums: NoisySums) -> KernelStudent:
-        """The classifier of these sums."""
-        return sums.classifier(self.split.pool, self.split.task, spectrum=self.spectrum)
-
-    def of_group(self, part: Part) -> NoisySums:
-        return NoisySums(self.spec, (Round(part.values, part.noise),))
-
-    def accuracy(self, parts: Sequence[Part]) -> float:
-        """On the test records, in percent."""
-        named = (self.test @ self.fit(added_up([*map(self.of_group, parts)])).coefficients).argmax(axis=1)
-        return 100.0 * float((named == self.split.test.labels()).mean())
-
-    def contradicts(self, part: Part) -> bool:
-        """Whether no records give this sum."""
-        try:
-            check_sums(part, self.classes, most_records=MAX_RECORDS_PER_PARTY, per_party=False)
-        except Contradiction:
-            return True
-        return False
-
-    def kept(self, parts: Sequence[Part]) -> tuple[list[Part], int | None, bool]:
-        """The groups that stay, the one that is left out, and whether it contradicted itself."""
-        false = [number for number, part in enumerate(parts) if self.contradicts(part)]
-        groups = [*map(self.of_group, parts)]
-        named = false[0] if len(false) == 1 else suspicion(groups, self.fit, self.spectrum, self.classes).named
-        return [part for number, part in enumerate(parts) if number != named], named, bool(false)
+        return validate_config(values, RunConfig, "the benchmark")
 
 
-def attacked(name: str, parties: int, groups: int, epsilon: float, seeds: int, attack: str) -> Row:
-    """One row; the institution that attacks is the first one."""
-    found: list[tuple[float, ...]] = []
-    scenes: dict[int, Scene] = {}
-    for seed in range(seeds):
-        deal = seed % 3
-        if deal not in scenes:
-            scenes[deal] = Scene(SETS[name](deal), parties, epsilon, deal)
-        scene, random = scenes[deal], np.random.default_rng([seed, 1])
-        liar = scene.names[0]
-        sent = scene.sums | {liar: ATTACKS[attack](scene.sums[liar], scene.classes, random)}
-        others = {one: vector for one, vector in scene.sums.items() if one != liar}
-        whole, honest = scene.groups(1, seed)
-        (together,) = scene.parts(sent, whole, honest, random)
-        dealt, least = scene.groups(groups, seed)
-        parts = scene.parts(sent, dealt, least, random)
-        kept, named, _ = scene.kept(parts)
-        spoilt = next(number for number, group in enumerate(dealt) if liar in group)
-        found.append(
-            (
-                scene.accuracy(scene.parts(others, whole, honest, random)),
-                scene.accuracy([together]),
-                scene.accuracy(kept),
-                100.0 * scene.contradicts(together),
-                100.0 * (named == spoilt and attack != "honest"),
-                100.0 * (named is not None and (named != spoilt or attack == "honest")),
-            )
+class Deal:
+    """The records of every institution of one split."""
+
+    def __init__(self, setting: Setting, seed: int) -> None:
+        self.setting, self.split, self.seed = setting, SETS[setting.set](seed), seed
+        order = np.random.default_rng(seed).permutation(len(self.split.private))[: setting.records]
+        self.names = [f"party-{number}" for number in range(setting.parties)]
+        self.of = {
+            name: self.split.private.take(rows)
+            for name, rows in zip(self.names, np.array_split(order, setting.parties), strict=True)
+        }
+
+    def without(self) -> Played:
+        """One run of the other institutions, in one sum."""
+        others = Deal(replace(self.setting, groups=1), self.seed)
+        del others.of[self.names[0]]
+        return others.play(HONEST)
+
+    def play(self, attack: Attack) -> Played:
+        """One run, in which the first institution attacks."""
+        split, random, liar = self.split, np.random.default_rng([self.seed, 1]), self.names[0]
+        examples = dict(self.of)
+        if attack.records is not None:
+            examples[liar] = attack.records(examples[liar], split, random)
+        config = self.setting.config(split)
+        with tempfile.TemporaryDirectory() as there:
+            folder, own = RunFolder(Path(there) / "run"), Path(there) / "parties"
+            given = {name: (_raw(one.x), one.labels()) for name, one in examples.items()}
+            parties = LocalParties(given, split.task, folder=own)
+            if attack.sums is not None:
+                _lies(parties, liar, lying(attack, random))
+            reach = Reach(parties, roster=parties.names(), signing_keys=parties.signing_keys)
+            run = CoordinatorRun(config, reach, Storage(folder.path), public=PublicData(Examples(split.pool)))
+            with suppress(Contradiction):
+                run.run()
+            record, accuracy = folder.read(), None
+            assert record is not None
+            if folder.student.exists():
+                found = read_student(folder.student).probabilities(split.test.x).argmax(axis=1)
+                accuracy = float((found == split.test.labels()).mean())
+            warned = [name for name in examples if kept_evaluation(own / name).get("warning")]
+            groups = division(config, len(examples)).groups
+            spoilt = group_of(parties.signing_keys, groups, liar) if groups > 1 else {}
+        return self._played(record, accuracy, groups, spoilt, warned, attack)
+
+    def _played(
+        self,
+        record: RunRecord,
+        accuracy: float | None,
+        groups: int,
+        spoilt: Collection[str],
+        warned: Collection[str],
+        attack: Attack,
+    ) -> Played:
+        measures = None if record.evaluation is None else record.evaluation.measures
+        told = None if measures is None else measures.accuracy
+        left_out = None if record.groups is None or record.groups.left_out is None else record.groups
+        left = [] if left_out is None else left_out.members[left_out.left_out or 0]
+        guilty = attack != HONEST and set(left) == set(spoilt)
+        liar = self.names[0]
+        return Played(
+            groups,
+            accuracy,
+            None if told is None else told.value,
+            told is not None and accuracy is not None and told.low > accuracy + FAR,
+            record.refused is not None,
+            bool(left) and guilty,
+            bool(left) and not guilty,
+            record.pool_check is not None and record.pool_check.found is not None and record.pool_check.found.flagged,
+            liar in warned,
+            any(name != liar for name in warned),
         )
-    means = [round(float(value), 2) for value in np.mean(found, axis=0)]
-    return Row(name, parties, groups, epsilon, attack, seeds, *means)
 
 
-def cost(name: str, parties: int, groups: int, epsilon: float, seeds: int) -> tuple[float, float]:
-    """Accuracy of honest institutions in one sum and by groups, and none where groups are impossible."""
-    found = []
-    for seed in range(seeds):
-        scene, random = Scene(SETS[name](seed), parties, epsilon, seed), np.random.default_rng([seed, 2])
-        both = [scene.groups(number, seed) for number in (1, groups)]
-        found.append([scene.accuracy(scene.parts(scene.sums, *one, random)) for one in both])
-    together, apart = np.mean(found, axis=0)
-    return float(together), float(apart)
+def _raw(x: NDArray[Any]) -> NDArray[Any]:
+    return x[..., 0] if x.ndim == 4 and x.shape[-1] == 1 else x
+
+
+def _lies(parties: LocalParties, name: str, sent: Callable[[Question, Vector], Vector]) -> None:
+    """Have a party run software of its own, which sends what it likes."""
+    liar = parties._parties[name]
+    honest = liar._bounded
+
+    def bounded(kind: PartyKind[Any], ask: Ask, run_id: str) -> Vector:
+        return sent(ask.question, honest(kind, ask, run_id))
+
+    liar._bounded = bounded  # type: ignore[method-assign]
+
+
+Row = dict[str, str | float | None]
+"""Accuracies and shares of the runs are in percent, accuracies the means of the runs that have one."""
+
+
+def rows(setting: Setting, attacks: Mapping[str, Attack], seeds: Sequence[int]) -> Iterator[Row]:
+    """A row for every attack: others and student on the test records, and what the report told of the student."""
+    deals = [Deal(setting, seed) for seed in seeds]
+    others = _mean([deal.without().student for deal in deals])
+    rounds = setting.config(deals[0].split).class_sums
+    for name, attack in attacks.items():
+        if attack.first > rounds:
+            continue
+        began = time.process_time()
+        played = [deal.play(attack) for deal in deals]
+        row: Row = {"set": setting.set, "parties": setting.parties, "epsilon": setting.epsilon, "attack": name}
+        row |= {"groups": played[0].groups, "seeds": len(played), "others": others}
+        for figure in list(Played.__dataclass_fields__)[1:]:
+            row[figure] = _mean([getattr(one, figure) for one in played])
+        yield row | {"cpu_s": round((time.process_time() - began) / len(played), 1)}
+
+
+def _mean(shares: Sequence[float | None]) -> float | None:
+    known = [one for one in shares if one is not None]
+    return round(100.0 * float(np.mean(known)), 1) if known else None
+
+
+class Divided(Methods):
+    """The default's student on records that as many institutions hold, with the noise that they add."""
+
+    factor, sigma = 1.0, 1.0
+    """Of the noise of all parties together in what is charged; what is charged, of each round."""
+
+    def _sigma(self, epsilon: float, rounds: int) -> float:
+        return self.sigma
+
+    def _released(self, sums: Vector, sigma: float, seed: list[int], weights: Weights | None = None) -> Round:
+        return super()._released(sums, sigma * self.factor, seed, weights)
+
+    def accuracy(self, factor: float, epsilon: float) -> float:
+        """On the test records, in percent."""
+        self.factor = factor
+        return 100.0 * float((self.class_sums(epsilon).argmax(axis=1) == self.split.test.labels()).mean())
+
+
+def costs(setting: Setting, parties: Sequence[int], seeds: Sequence[int]) -> Iterator[Row]:
+    """A row for every number of institutions; noise is that of the mean of all rounds, in contributions."""
+    found: dict[tuple[int, float], float] = {}
+    for seed in seeds:
+        split = SETS[setting.set](seed)
+        own = np.random.default_rng(seed).permutation(len(split.private))[: setting.records]
+        made, config = Divided(replace(split, private=split.private.take(own)), seed), setting.config(split)
+        made.sigma = configured_mechanism(config).noise_votes
+        for factor in {factor for number in parties for factor in factors(config, number)}:
+            found[seed, factor] = made.accuracy(factor, setting.epsilon)
+    for number in parties:
+        both = factors(config, number)
+        row: Row = {"set": setting.set, "parties": number, "epsilon": setting.epsilon, "seeds": len(seeds)}
+        row["default groups"] = division(config, number).groups
+        for name, factor in zip(("one sum", "three groups"), both, strict=True):
+            row[f"noise, {name}"] = round(made.sigma * factor / float(np.sqrt(config.sums_in_mean)), 2)
+            row[name] = round(float(np.mean([found[seed, factor] for seed in seeds])), 2)
+        yield row
+
+
+def factors(config: RunConfig, parties: int) -> tuple[float, float]:
+    """The noise of all parties together in units of what is charged, in one sum and by three groups."""
+    votes, roster = config.votes, {str(number): number.to_bytes(32, "big") for number in range(parties)}
+    one = plan_graph(parties, votes.dropout, votes.collusion, quorum=votes.quorum).honest_survivors
+    groups = plan_groups(roster, 3, votes.dropout, votes.collusion, votes.quorum)
+    least = min(group.plan.honest_survivors for group in groups)
+    return float(np.sqrt(parties / one)), float(np.sqrt(parties / least))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", default="digits,hearts,adult")
+    parser.add_argument("--sets", default="digits,hearts")
     parser.add_argument("--parties", type=int, default=9)
-    parser.add_argument("--groups", type=int, default=3)
     parser.add_argument("--epsilon", type=float, default=1.0)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--attack", dest="attacks", action="append", choices=ATTACKS, help="all of them by default")
-    parser.add_argument("--cost", help="print what groups cost with these numbers of parties, such as 9,25,250")
+    parser.add_argument("--groups", type=int, help="votes.groups; as the default decides where it is left out")
+    parser.add_argument("--capped", action="store_true", help="budget.records_per_party is what the largest has")
+    parser.add_argument("--records", type=int, help="so many private records of each set, drawn at random; all of them")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--play", default="lies", choices=PLAYS)
+    parser.add_argument("--attack", dest="attacks", action="append", help="of the play; all of them by default")
+    parser.add_argument("--cost", help="print what groups cost with these numbers of parties, such as 9,25,50,250")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    rows: list[dict[str, object]] = []
-    if given.cost:
-        print("set            parties  one sum  by groups")
-        for name in given.sets.split(","):
-            for parties in map(int, given.cost.split(",")):
-                try:
-                    together, apart = cost(name, parties, given.groups, given.epsilon, given.seeds)
-                except (ConfigurationError, InsufficientPlan) as error:
-                    print(f"{name:14} {parties:7}  {error}")
-                    continue
-                print(f"{name:14} {parties:7}  {together:7.1f}  {apart:9.1f}", flush=True)
-                rows.append({"set": name, "parties": parties, "one_sum": together, "by_groups": apart})
-    else:
-        print(f"{'set':10} {'attack':28} others  one sum  groups  refused  left out  false alarm")
-        for name in given.sets.split(","):
-            for attack in given.attacks or ATTACKS:
-                row = attacked(name, given.parties, given.groups, given.epsilon, given.seeds, attack)
-                print(
-                    f"{name:10} {attack:28} {row.honest_others:6.1f}  {row.one_sum:7.1f}  {row.by_groups:6.1f}  "
-                    f"{row.refused:6.0f} %  {row.left_out:6.0f} %  {row.false_alarm:9.0f} %",
-                    flush=True,
-                )
-                rows.append(asdict(row))
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    logging.disable(logging.CRITICAL)
+    kept: list[Row] = []
+    seeds = range(given.seeds)
+    for name in given.sets.split(","):
+        setting = Setting(name, given.parties, given.epsilon, given.groups, given.records, given.capped)
+        if given.cost:
+            found = costs(setting, [*map(int, given.cost.split(","))], seeds)
+        else:
+            attacks = PLAYS[given.play]
+            found = rows(setting, {one: attacks[one] for one in given.attacks or attacks}, seeds)
+        for row in found:
+            if not kept:
+                print(f"| {' | '.join(row).replace('_', ' ')} |\n|{'---|' * len(row)}")
+            print(f"| {' | '.join('–' if one is None else str(one) for one in row.values())} |", flush=True)
+            kept.append(row)
+            if given.json:
+                given.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.run_records import full_configuration, run_record
 from support.scripted_parties import LocalParties
 from support.typist import typed
 
@@ -192,6 +193,28 @@ def test_the_verdict_on_a_good_student_names_what_the_constant_answer_would_reac
     text = render(_with_student(run(seed=None), [0, 1] * 500, [0, 1] * 480 + [1, 0] * 20))
     first = text[: text.index("At a glance")]
     assert '<dd class="good">right for 96.0 %' in first and "would be right for 50.0 %" in first
+
+
+@pytest.mark.parametrize(
+    ("groups", "budget", "told"),
+    [
+        ([["ash", "birch", "cedar"]], {}, True),
+        ([["ash"], ["birch"], ["cedar"]], {}, False),
+        ([["ash", "birch", "cedar"]], {"records_per_party": 300}, False),
+        ([["ash", "birch", "cedar"]], {"unit": "party"}, False),
+        (None, {}, False),
+    ],
+)
+def test_the_verdict_says_where_one_institution_may_have_decided_the_result(
+    groups: list[list[str]] | None, budget: dict[str, Any], told: bool
+) -> None:
+    asked = full_configuration()
+    asked["budget"] |= budget
+    found = run_record(asked=asked, groups=None if groups is None else {"members": groups}, state="finished")
+    first = (text := render(found))[: text.index("At a glance")]
+    assert ("may have decided the student and its figures" in first) == told
+    refused = render(found.model_copy(update={"refused": "sums contradict each other"}))
+    assert "may have decided" not in refused, "nothing is published"
 
 
 def test_the_verdict_of_a_seeded_run_says_that_nobody_is_protected(run: Run) -> None:

@@ -12,7 +12,7 @@ from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.factories import division
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
-from collegium.data.task import ImageInputs, Task
+from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError, QuorumNotReached
 from collegium.models.arrays import load_arrays
 from collegium.parties.policy import PolicyConfig
@@ -83,6 +83,14 @@ def test_the_number_of_groups_follows_from_public_facts() -> None:
     for wrong in ({"groups": 2}, {"groups": 4}, {"groups": 3, "mode": "clear"}):
         with pytest.raises(ConfigurationError, match=r"votes\.groups"):
             division(configured(votes=wrong), 9)
+
+
+@pytest.mark.parametrize("parties", [9, 25, 250])
+def test_two_classes_have_groups_at_an_epsilon_of_1_beside_an_evaluation_and_a_pool_check(parties: int) -> None:
+    inputs = TableInputs(columns=(NumberColumn(name="age", low=0, high=100),))
+    asked: dict[str, Any] = {"budget": {"epsilon": 1.0}, "evaluation": {"share": 0.1}, "pool_check": {"share": 0.1}}
+    assert division(configured(task=Task(classes=("no", "yes"), inputs=inputs), **asked), parties).groups == 3
+    assert division(configured(**asked), parties).groups == 1, "of ten classes they would cost three points"
 
 
 NAMES = tuple(f"clinic-{number:02}" for number in range(12))

@@ -12,8 +12,16 @@ from support.run_records import ASKED, privacy, run_record
 
 from collegium.coordinator.report.model_card import card_path, write_model_card
 from collegium.coordinator.run.label_set import Quality, prediction_quality
-from collegium.coordinator.run.run_record import ClassCount, LabelsRecord, PartyRecord
+from collegium.coordinator.run.run_record import (
+    ClassCount,
+    EvaluationRecord,
+    GroupsRecord,
+    LabelsRecord,
+    PartyRecord,
+)
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
+from collegium.privacy.analysis.evaluation import measures
+from collegium.privacy.evaluation_cells import Layout
 
 TASK = Task.model_validate(ASKED["task"])
 TRUTH = np.arange(100) >= 76
@@ -46,6 +54,16 @@ def test_a_student_no_better_than_the_constant_answer_is_called_that(tmp_path: P
 def test_what_was_not_measured_has_no_figure(tmp_path: Path) -> None:
     text = card(tmp_path, None)
     assert "**It was not measured**" in text and "model-index" not in text and "yes (learned from 1 label)" in text
+
+
+def test_a_figure_that_one_institution_may_have_decided_is_called_that(tmp_path: Path) -> None:
+    layout = Layout(len(TASK.classes))
+    found = measures(np.full(layout.length, 50.0), 1.0, TASK.classes)
+    measured = EvaluationRecord(sum_mode="masked+noised", sigma=1.0, parts=1, paid=True, asked=True, measures=found)
+    for members, told in (([["ash", "birch", "cedar"]], True), ([["ash"], ["birch"], ["cedar"]], False)):
+        text = card(tmp_path, None, groups=GroupsRecord(members=members), evaluation=measured)
+        assert "institutions counted what it gets right" in text
+        assert ("may have decided the student and its figures" in text) == told
 
 
 def test_both_units_have_their_epsilon_in_words_and_the_ledger_can_be_checked(tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO
 from collegium_accounting.mechanisms import AddedBy, Mechanism, SumMode, create
 from collegium_accounting.mechanisms.parameters import fields_of
 
-MOST_NOISE, MOST_NOISE_OF_CLASSES = 8.0, 10.0
-"""Standard deviation of the total's noise, in contributions, above which groups are not worth it; and that times the
-root of the directions that tell the classes apart. On digits, at 19 by the latter, groups cost three points."""
+MOST_NOISE = 12.0
+"""Standard deviation of the total's noise, in contributions, times the root of the directions that tell the classes
+apart, above which groups are not worth it. At 11.4 they cost one point of 500 records, and a tenth of thousands; at 41,
+on digits, two to three (docs/research/one-institution.md)."""
 
 
 def vote_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
@@ -88,7 +89,7 @@ def division(config: RunConfig, parties: int) -> Division:
             return Division(1, "where institutions are protected as a whole, groups would add too much noise")
         classes, of_mean = len(config.task.classes), math.sqrt(parties / weakest / config.sums_in_mean)
         sigma = configured_mechanism(config).noise_votes * of_mean
-        if sigma > MOST_NOISE or sigma * math.sqrt(classes - 1.0) > MOST_NOISE_OF_CLASSES:
+        if sigma * math.sqrt(classes - 1.0) > MOST_NOISE:
             told = f"the noise of groups, {sigma:.3g} contributions for {classes} classes,"
             return Division(1, f"{told} would cost too much accuracy")
     return Division(wanted, f"{wanted} groups, each summed by itself: no institution decides the result", noise)

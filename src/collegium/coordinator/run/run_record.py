@@ -38,6 +38,12 @@ SAME_AGAIN = (
 )
 """What run.json, the report and the last line say of a study that is no new one."""
 
+UNBOUNDED = (
+    "One institution that sends what no records of its own give may have decided the student and its figures: there "
+    "were no groups, and no cap (budget.records_per_party)."
+)
+"""What report and model card say where that is so."""
+
 REHEARSAL = "A rehearsal: this student has learned from invented records, and its predictions mean nothing."
 
 _FIXED = ("task", "pool", "teachers", "mechanism", "neighbours", "seed")
@@ -266,6 +272,13 @@ class RunRecord(Record):
         if answered or self.groups is None:
             return answered or len(self.parties)
         return sum(len(one) for number, one in enumerate(self.groups.members) if number != self.groups.left_out)
+
+    @property
+    def unbounded(self) -> str | None:
+        """What people are told where one institution may weigh as much as it likes: without groups and a cap."""
+        groups, budget = self.groups, self.config.budget
+        capped = budget.records_per_party is not None or budget.unit != "record"
+        return None if groups is None or len(groups.members) > 1 or capped else UNBOUNDED
 
     @property
     def record_is(self) -> str:
