@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from threading import Lock
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -421,8 +422,18 @@ def decode(kind: str, data: bytes) -> Question:
     return question
 
 
-@cache
+# Until msgspec has read all fields of a class, another thread that meets the class takes the process down.
+_reading_fields = Lock()
+msgspec.convert({"dtype": "int32", "shape": (), "data": b""}, _Array)
+
+
 def _decoder(kind: type[Question]) -> "msgspec.msgpack.Decoder[Question]":
+    with _reading_fields:
+        return _decoder_of(kind)
+
+
+@cache
+def _decoder_of(kind: type[Question]) -> "msgspec.msgpack.Decoder[Question]":
     return msgspec.msgpack.Decoder(kind, dec_hook=_decoded)
 
 

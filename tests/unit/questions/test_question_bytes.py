@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -237,3 +239,30 @@ def test_a_question_of_a_plug_in_that_holds_what_has_no_encoding_is_one_clear_li
     for use in (encode, lambda odd: odd.asked):
         with pytest.raises(ConfigurationError, match=rf"^a question holds no {type(value).__name__}.*{advice}"):
             use(question)
+
+
+AT_ONCE = """
+import sys, threading
+from unit.questions.test_question_bytes import QUESTIONS, decode, encode
+sent = {kind: encode(question) for kind, question in QUESTIONS.items()}
+sys.setswitchinterval(1e-6)
+ready, decoded = threading.Barrier(40), []
+def first():
+    ready.wait()
+    for kind, data in sent.items():
+        decoded.append(encode(decode(kind, data)) == data)
+threads = [threading.Thread(target=first) for _ in range(40)]
+for do in (threading.Thread.start, threading.Thread.join):
+    for thread in threads:
+        do(thread)
+print(len(decoded), all(decoded))
+"""
+
+
+@pytest.mark.slow
+def test_parties_of_one_process_that_get_their_first_question_at_once_read_it() -> None:
+    """Where two threads had msgspec read the same class first, the process died, one time of three."""
+    path = [entry or "." for entry in sys.path]
+    code = f"import sys; sys.path[:] = {path!r}\n{AT_ONCE}"
+    running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate()[0].split() for process in running] == [[str(40 * len(QUESTIONS)), "True"]] * 3
