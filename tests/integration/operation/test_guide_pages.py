@@ -82,7 +82,7 @@ def test_check_forecasts_what_the_page_says(tmp_path: Path, monkeypatch: pytest.
         settings.write_text(re.sub(r"^epsilon = .*$", f"epsilon = {epsilon}", settings.read_text(), flags=re.MULTILINE))
         said = " ".join(printed(check, monkeypatch).split())
         few, many, known = numbers
-        assert f" {few} records of all institutions together are too few: noise decides; from {many} on" in said
+        assert f"up to {few} records of all institutions together noise decides; from {many} on" in said
         assert f"about ± 5 points from {known} records" in said
 
 
