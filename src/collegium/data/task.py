@@ -7,6 +7,7 @@ depends on that record alone.
 import re
 from collections.abc import Sequence
 from datetime import date
+from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -93,6 +94,12 @@ class TableInputs(Frozen):
     @property
     def shape(self) -> tuple[int, ...]:
         return (sum(column.width for column in self.columns),)
+
+    @property
+    def places(self) -> list[slice]:
+        """Where the numbers of each column are in an encoded row."""
+        ends = accumulate(column.width for column in self.columns)
+        return [slice(end - column.width, end) for end, column in zip(ends, self.columns, strict=True)]
 
     @property
     def dtype(self) -> str:

@@ -68,5 +68,4 @@ def parts_of(task: Task, target: int, columns: tuple[int, ...]) -> list[slice]:
         raise DataError("a regression is about columns of the consortium's table")
     if isinstance(schema[target], CategoryColumn):
         raise DataError(f"a regression needs a target that is a number; {schema[target].name} is none")
-    starts = [sum(column.width for column in schema[:at]) for at in range(len(schema))]
-    return [slice(starts[at], starts[at] + schema[at].width) for at in (target, *columns)]
+    return [task.inputs.places[at] for at in (target, *columns)]

@@ -84,5 +84,4 @@ def parts_of(task: Task, time: int, columns: tuple[int, ...]) -> list[slice]:
         raise DataError("survival is about a table's columns and two classes of records: censored, and the event")
     if isinstance(schema[time], CategoryColumn):
         raise DataError(f"survival needs a time that is a number; {schema[time].name} is none")
-    starts = [sum(column.width for column in schema[:at]) for at in range(len(schema))]
-    return [slice(starts[at], starts[at] + schema[at].width) for at in (time, *columns)]
+    return [task.inputs.places[at] for at in (time, *columns)]

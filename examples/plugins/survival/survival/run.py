@@ -75,12 +75,9 @@ class Survival(OtherCounts):
     @classmethod
     def _columns(cls, config: Any, settings: Any) -> tuple[list[int], list[str]]:
         """Where time and columns are in the schema, and what the columns' encoded numbers are called."""
-        schema = {column.name: column for column in getattr(config.task.inputs, "columns", ())}
-        if unknown := {settings.time, *settings.columns} - schema.keys():
-            raise ValueError(f"counts.survival: the schema has no column {', '.join(sorted(unknown))}")
-        at, numbers = [[*schema].index(name) for name in (settings.time, *settings.columns)], list[str]()
+        at, numbers = cls.columns_at(config, (settings.time, *settings.columns)), list[str]()
         parts_of(config.task, at[0], tuple(at[1:]))
-        for column in [schema[name] for name in settings.columns]:
+        for column in [config.task.inputs.columns[one] for one in at[1:]]:
             number = column.kind != "category" and (f"half of {column.low:g} to {column.high:g}", "missing")
             numbers += [f"{column.name}: {value}" for value in number or (*column.categories, "other")]
         return at, numbers

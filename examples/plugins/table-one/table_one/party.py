@@ -19,12 +19,11 @@ class Counting(PartyKind[TableOne]):
             raise DataError("table one is about other values than the schema has")
 
     def compute(self, question: TableOne, asked: Asked) -> IntArray:
-        examples, columns = self.own.examples, self.own.task.inputs.columns
-        starts, before, cells = np.cumsum([0, *(column.width for column in columns)]), 0, []
+        examples, table, before, cells = self.own.examples, self.own.task.inputs, 0, []
         for at, size in zip(question.columns, question.sizes, strict=True):
-            x = np.asarray(examples.x[:, starts[at] : starts[at + 1]])
+            x = np.asarray(examples.x[:, table.places[at]])
             value = x.argmax(axis=1)
-            if columns[at].kind != "category":  # a number in [0, 1], and whether it is missing
+            if table.columns[at].kind != "category":  # a number in [0, 1], and whether it is missing
                 value = np.where(x[:, 1] > 0, question.bins, np.minimum(x[:, 0] * question.bins, question.bins - 1))
             cells.append((before + value.astype(np.int64)) * question.classes + examples.labels())
             before += size

@@ -5,7 +5,7 @@ Counts are paid for before the first label is bought, so that the labels cannot 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from collegium.coordinator.asking import RunQuestion
@@ -18,7 +18,7 @@ from collegium.coordinator.run.factories import sum_in
 from collegium.coordinator.run.run_record import CountsRecord, OtherCountsRecord, Table
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.settings.kinds import CountSettings, count_kinds, round_names
-from collegium.coordinator.settings.run_config import CountsConfig
+from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
 from collegium.coordinator.statement import Slot
 from collegium.errors import BudgetExceeded, CollegiumError, Contradiction, QuorumNotReached
 from collegium.protocol.question import RecordsQuestion, Terms
@@ -288,6 +288,14 @@ class OtherCounts(CountsOnce, CountSettings):
 
     def _found(self, counts: FloatArray, variance: float) -> Table:
         return self.table(counts, math.sqrt(variance))
+
+    @classmethod
+    def columns_at(cls, config: RunConfig, names: Sequence[str]) -> list[int]:
+        """Where these columns are in the table's schema; ValueError where it has no such column."""
+        schema = [column.name for column in getattr(config.task.inputs, "columns", ())]
+        if unknown := set(names) - set(schema):
+            raise ValueError(f"counts.{cls.question.kind}: the schema has no column {', '.join(sorted(unknown))}")
+        return [schema.index(name) for name in names]
 
     @abstractmethod
     def ask(self, terms: Terms, ledger_id: str, per_party: bool) -> RecordsQuestion:
