@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium_accounting.limits import MAX_CANDIDATES, MAX_SUM_LENGTH
+from collegium_accounting.limits import MAX_PARTS, MAX_SUM_LENGTH
 from collegium_accounting.mechanisms.base import Stage
 from collegium_accounting.mechanisms.gaussian_stage import GaussianStage
 from collegium_accounting.mechanisms.parameters import Parameter
@@ -28,9 +28,6 @@ from collegium_accounting.units import Adjacency, IntArray, Unit
 
 ONE = 2**20
 """What one record, or one person, adds to a cell."""
-
-MAX_PARTS = 3 * MAX_CANDIDATES
-"""Three for each classifier of an evaluation."""
 
 
 def records_of_person(groups: NDArray[np.str_] | None, records: int) -> IntArray:

@@ -110,8 +110,8 @@ class Ledger(LedgerReader):
         public_key = b"" if signer is None else signer.public_key().public_bytes_raw()
         settings = Settings(name, float(delta), public_key)
         store = where if isinstance(where, EntryStore) else EntryStore.open(where, on_connect)
-        ledger = cls(store, signer=signer, terms=terms, budget_setting=budget_setting, clock=clock)
         try:
+            ledger = cls(store, signer=signer, terms=terms, budget_setting=budget_setting, clock=clock)
             with store.lock, store.writing():
                 if store.begin():
                     ledger._append(settings)

@@ -9,7 +9,7 @@ import hashlib
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -211,6 +211,7 @@ def plan_graph(  # noqa: PLR0913 -- the search for a bound, in its symbols
 
     target = 2.0 ** -(security_bits + 1)
 
+    @cache
     def plan_with(neighbours: int) -> GraphPlan | None:
         threshold = _least_threshold(parties, needed, colluding, neighbours, target)
         if threshold is None:
