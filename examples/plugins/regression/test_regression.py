@@ -56,6 +56,8 @@ def test_it_predicts_as_least_squares_without_noise_at_epsilon_1(seed: int) -> N
     assert missed[0] < 1.1 * missed[1] < 1.2 * OWN
     off = np.abs(weights[:, 0] - exact) / weights[:, 1]
     assert off.max() < 5.0  # twelve figures in all, each a normal one: fails in 7e-6, as the seeds never do
+    nobody = np.array([found[f"{name}: missing"] for name in NAMES])
+    assert (np.abs(nobody[:, 0]) < 5.0 * nobody[:, 1]).all() and nobody[:, 1].min() > weights[1:, 1].max(), "never seen"
     value, error = found["root mean squared error"]
     assert abs(value - missed[1]) < 5.0 * error + 0.1
 

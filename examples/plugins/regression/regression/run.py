@@ -2,7 +2,8 @@
 
 With A the noisy sum of (1, φ)(1, φ)ᵀ, its negative eigenvalues set to 0, b that of (1, φ)·y and τ the noise on each of
 their entries, the weights are A·(A² + (1 + d)·τ²)⁻¹·b for d weights: a Wiener filter that trusts no direction in which
-A is hardly larger than its noise, which is 2·√d·τ long.
+A is hardly larger than its noise, which is 2·√d·τ long. What the filter holds back, of weights as large as those that
+were found, is a part of each standard error: a column that says nothing has a large one.
 """
 
 from typing import Any, NamedTuple
@@ -47,7 +48,9 @@ def fit(sums: FloatArray, noise: float, width: int) -> Fit:
     residual = np.append(-weights, 1.0)
     missed = np.sqrt(max(0.0, residual @ whole @ residual) / count)
     of_noise = tau**2 * (1.0 + 2.0 * weights @ weights)
-    variances = np.diag(filtered @ (missed**2 * own + of_noise * unit) @ filtered.T)
+    held_back = unit - filtered @ own
+    spread = filtered @ (missed**2 * own + of_noise * unit) @ filtered.T
+    variances = np.diag(spread + (weights @ weights / len(weights)) * held_back @ held_back.T)
     of_missed = np.sqrt(2.0) * tau * (residual @ residual) / (2.0 * count * max(missed, 1e-3))
     return Fit(weights, np.sqrt(variances), float(missed), float(of_missed))
 
