@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -42,6 +43,10 @@ from collegium.simulations.config import SimulationConfig
 if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.serverapp import Grid
+
+
+MACHINES_S = 180.0
+"""How long each machine of a Ray cluster may take to start one worker, and Ray to notice that a machine is gone."""
 
 
 def coordinator_of(
@@ -154,6 +159,8 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
         try:
             with handlers_kept():  # Ray installs its own, in Python and below it
                 _start_ray(run.config, folder if sends else None)
+            if run.config.engine.ray != "local":
+                _meet_machines()
             run_simulation(server, client, members, backend_config={"client_resources": {"num_cpus": 1}})
         except RuntimeError as error:
             if error.__cause__ is None:
@@ -213,6 +220,45 @@ def _start_ray(config: SimulationConfig, sent: Path | None) -> None:
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise Unreachable(f"Flower's engine broke down: {error}; start the run again, and it goes on") from error
+
+
+def _meet_machines() -> None:
+    """Wait until every machine of the cluster has done a task, or Ray has noticed that the machine is gone.
+
+    Ray counts a machine that died for some more seconds. Flower would give it parties, and wait for them for ever.
+    Raises Unreachable where a machine does neither within `MACHINES_S`.
+    """
+    import ray
+    from ray.exceptions import GetTimeoutError, RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+    @ray.remote(num_cpus=0, max_retries=0)
+    def answer() -> None: ...
+
+    asked: dict[str, ray.ObjectRef[None]] = {}
+    met: set[str] = set()
+    deadline = time.monotonic() + MACHINES_S
+    while late := {
+        node["NodeID"]: node["NodeManagerAddress"]
+        for node in ray.nodes()
+        if node["Alive"] and node["NodeID"] not in met
+    }:
+        if time.monotonic() > deadline:
+            raise Unreachable(
+                f"{', '.join(sorted(late.values()))} of the Ray cluster did nothing for {MACHINES_S:g} s; "
+                "stop Ray there or start it again, and start the run again"
+            )
+        for node in late.keys() - asked.keys():
+            asked[node] = answer.options(scheduling_strategy=On(node, soft=False)).remote()
+        for node in late:
+            try:
+                ray.get(asked[node], timeout=1)
+                met.add(node)
+            except GetTimeoutError:
+                continue
+            except RayError:
+                del asked[node]
+                time.sleep(1)
 
 
 def flower_settings(folder: Path) -> dict[str, str]:
