@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +100,37 @@ def test_the_seed_decides_over_dropout_too(method: str, table: tuple[Task, Examp
     )  # fmt: skip
     np.testing.assert_array_equal(first, again)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+FIRST = """
+import sys
+import numpy as np
+from collegium.coordinator.students import fit_student
+from collegium.data import default_task
+task, draws, threads = default_task("digits"), np.random.default_rng(0), set()
+x, y = draws.integers(0, 17, (40, 8, 8, 1)).astype(np.uint8), np.arange(40) % 10
+def tell(done, total):
+    threads.add(sys.modules["torch"].get_num_threads())
+def fitted(batch):
+    options = {"steps": 2, "batch": batch}
+    student = fit_student(
+        "supervised", x, np.arange(40), y, task, seed=5, device="cpu", threads=2, options=options, progress=tell
+    )
+    return student.probabilities(x)
+assert "torch" not in sys.modules
+first = fitted(1024)
+assert threads == {2} and (first == fitted(1024)).all()
+threads.clear()
+fitted(64)
+assert threads == {1} and sys.modules["torch"].get_num_threads() == 2
+"""
+
+
+def test_the_first_student_of_a_process_is_fitted_as_the_next_is() -> None:
+    """Torch is loaded by the first, which had as many threads as there are cores. A small batch has one."""
+    environment = os.environ | {"OMP_NUM_THREADS": "3"}
+    said = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, env=environment)
+    assert said.returncode == 0, said.stderr
 
 
 @pytest.mark.parametrize("method", sorted(FEW))

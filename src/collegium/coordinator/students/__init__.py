@@ -39,6 +39,7 @@ class LearningProblem:
     labels : shape ``[labels]``, label numbers of the task.
     cache : folder in which what is learned without labels is kept and found again; None keeps nothing.
     sums : the class sums that the labels come from, where they do.
+    threads : what torch is told once it is loaded; None tells it nothing.
     """
 
     task: Task
@@ -50,6 +51,7 @@ class LearningProblem:
     progress: "StepCallback"
     cache: Path | None = None
     sums: NoisySums | None = None
+    threads: int | None = None
 
 
 class StudentMethod(Protocol):
@@ -145,7 +147,7 @@ def fit_student(  # noqa: PLR0913 -- what a student may learn from, by name
     set_threads(threads)
     target = resolve_device(device)
     tell = progress or (lambda done, total: None)
-    problem = LearningProblem(task, pool, positions, classes, seed, target, tell, cache, sums)
+    problem = LearningProblem(task, pool, positions, classes, seed, target, tell, cache, sums, threads)
     with seeded_draws(seed, target):
         fitted = chosen.fit(problem)
     # Not by its class: that of torch networks would load torch for forests.
