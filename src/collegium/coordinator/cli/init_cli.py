@@ -12,6 +12,7 @@ from collegium.data.loading.files import find, read_table
 from collegium.data.loading.sources import DataSource
 from collegium.data.values import check_party_name
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
+from collegium.limits import MAX_RECORDS_PER_PARTY
 from collegium.settings import filled, toml_value
 from collegium.whole_files import write_new
 
@@ -25,6 +26,12 @@ EVALUATION = """
 [evaluation]                  # there are no public labels: the institutions measure the student on their own records
 share = 0.1                   # of the budget
 """
+
+CAP = "records_per_party = {most}     # the most that one institution has; what passes it is cut off"
+
+NO_CAP = (
+    "# records_per_party = 5000     # the most that one institution has: without it, one may weigh as much as it likes"
+)
 
 POOL = """[pool]                        # public inputs without labels; nothing private may be in it
 {source}"""
@@ -61,6 +68,12 @@ def init(
         bool, typer.Option("--no-pool", help="Take columns and ranges from the file, and do without a public pool.")
     ] = False,
     sheet: Annotated[str | None, typer.Option(help="Of an Excel workbook; by default its first one.")] = None,
+    most_records: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MAX_RECORDS_PER_PARTY, help="The most records that any institution has; none weighs more."
+        ),
+    ] = None,
     categories: Annotated[int, typer.Option(min=1, help="Most values of a column of texts that are told apart.")] = 60,
 ) -> None:
     """Write a consortium.toml from the public pool: its columns with their ranges, a budget, and who takes part.
@@ -90,6 +103,7 @@ def init(
         file="the file" if no_pool else "the pool",
         measured=_holdout(holdout, root, label, draft) if holdout and label else EVALUATION,
         epsilon=EPSILON,
+        cap=NO_CAP if most_records is None else CAP.format(most=most_records),
         classes=toml_value(known) if known else "[]                  # fill in their names",
         inputs="\n".join(draft.inputs),
     )
