@@ -22,6 +22,7 @@ from collegium.data.texts import counted, nearest, written
 from collegium.data.texts import text_of as text_of
 from collegium.data.texts import texts_of as texts_of
 from collegium.errors import ColumnMissing, DataError
+from collegium.settings import toml_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -268,7 +269,9 @@ def _unknown_categories(values: pd.Series[Any], column: CategoryColumn, origin: 
     unknown = counted(len(values), "value is an unknown category", "values are unknown categories")
     return DataError(
         f"{origin}: column {column.name}: {unknown}: {shown} ({_rows(values)}); the "
-        f"task knows {', '.join(column.categories[:20])}: correct them, or let them count as missing values"
+        f"task knows {', '.join(column.categories[:20])}: set values = "
+        f"{toml_value({column.name: {names[0]: '…'}})} beside source, or let them count as missing values "
+        '(--unknown-as-missing; in Python unknown="missing")'
     )
 
 

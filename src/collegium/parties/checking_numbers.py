@@ -1,7 +1,9 @@
 """What is unusual about a column of numbers or dates: their spelling, their unit, their range."""
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from collegium.data.encoding import read_numbers
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource
-from collegium.data.task import NumberColumn, TableInputs
+from collegium.data.task import Column, NumberColumn, TableInputs
 from collegium.data.texts import counted, nearest
 
 SHOWN = 5
@@ -20,6 +22,10 @@ FEWEST_FOR_UNITS = 10
 """Of fewer values nothing is said about their unit."""
 FACTORS = (0.1, 10.0, 0.01, 100.0, 1e-3, 1e3, 1e-6, 1e6)
 """Between units, the likeliest first."""
+CLIPPED_IF_SWAPPED = 0.1
+"""Of one of two swapped columns, so much at least would be clipped; a tenth of that at most of each if swapped back."""
+MOST_MARKS = 5
+"""Of a column of numbers, so many different texts without a digit are proposed as marks of a missing value."""
 SPELLINGS = ((",", "."), (".", ","), (" ", "."), (" ", ","), ("'", "."))
 """Of numbers: what stands between thousands, and the decimal mark."""
 
@@ -57,7 +63,37 @@ def check_numbers(
         notes += told
         if factor is not None:
             settings["scale"] = {column.name: source.scale.get(column.name, 1.0) * factor}
+    marks = [text for text in dict.fromkeys(unread) if not re.search(r"\d", text)]
+    if marks and 2 * len(unread) < len(values):  # they say that there is no number
+        settings["values"] = dict.fromkeys(marks[:MOST_MARKS], "")
     return notes, settings
+
+
+def swapped(frame: pd.DataFrame, columns: Sequence[Column], source: DataSource) -> list[tuple[str, str]]:
+    """Pairs of columns of numbers of which each holds the other's values, as far as the task's ranges tell.
+
+    Parameters
+    ----------
+    frame : rows with the task's names of columns, in the task's spelling of numbers.
+    """
+    known = {}
+    for column in columns:
+        if column.kind == "number" and column.name in frame.columns:
+            numbers = read_numbers(frame[column.name], source.decimal)[0]
+            if np.isfinite(numbers).sum() >= FEWEST_FOR_UNITS:
+                known[column] = numbers[np.isfinite(numbers)]
+
+    def within(numbers: NDArray[np.float64], column: NumberColumn) -> float:
+        return float(((numbers >= column.low) & (numbers <= column.high)).mean())
+
+    pairs = [
+        (one, other)
+        for one, other in combinations(known, 2)
+        if min(within(known[one], one), within(known[other], other)) <= 1 - CLIPPED_IF_SWAPPED
+        and min(within(known[one], other), within(known[other], one)) >= 1 - CLIPPED_IF_SWAPPED / 10
+    ]
+    several = Counter(column for pair in pairs for column in pair)
+    return [(one.name, other.name) for one, other in pairs if several[one] == several[other] == 1]
 
 
 def numbers_as_written(
