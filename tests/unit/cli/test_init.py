@@ -105,6 +105,23 @@ def test_a_column_that_may_be_the_class_is_pointed_at(capsys: pytest.CaptureFixt
     assert "look at" not in said and '"ward"' not in Path("other.toml").read_text()
 
 
+def test_none_as_a_value_is_pointed_at_and_is_a_category_once_it_stands_among_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What "none" said of an insurance was taken for missing without a word."""
+    frame = pd.DataFrame({"cover": ["none", "private", ""] * 20, "weight": np.linspace(40, 99, ROWS)})
+    frame.to_csv("pool.csv", index=False)
+    _, said = begun(capsys, "pool.csv", "--classes", "no,yes")
+    assert "look at cover: 'none' counts as missing (20 rows); if it is a value, add it to categories" in said
+    text = Path("consortium.toml").read_text()
+    for categories, different in (('["private"]', 2), ('["private", "none"]', 3)):
+        Path("consortium.toml").write_text(text.replace('["private"]', categories))
+        pool = load_public(read_consortium(Path("consortium.toml")), Path.cwd()).pool
+        assert len(np.unique(pool.x[:, :different], axis=0)) == different
+    frame.replace({"none": "public"}).to_csv("pool.csv", index=False)
+    assert "look at" not in begun(capsys, "pool.csv", "--classes", "no,yes", "-o", "other.toml")[1]
+
+
 def test_parquet_and_csv_give_the_same_inputs(capsys: pytest.CaptureFixture[str]) -> None:
     frame = table().drop(columns=["born", "weight"])
     frame["born"] = pd.to_datetime("2020-02-28") + pd.to_timedelta(range(ROWS), "D")

@@ -44,12 +44,14 @@ class Draft:
     inputs : the lines below ``[task.inputs]``.
     left_out : columns that are no inputs, and why.
     categories : the values of each column of categories.
+    none : of columns of categories, in how many rows "none" stands, which may be a value.
     """
 
     source: dict[str, object]
     inputs: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     categories: dict[str, set[str]] = field(default_factory=dict)
+    none: dict[str, int] = field(default_factory=dict)
 
 
 def draft_of(
@@ -116,6 +118,7 @@ def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Seq
             lines.append(f"    {column.line(kind, categories)}")
             if kind == "category":
                 draft.categories[name] = column.different
+                draft.none |= {name: column.none} if column.none else {}
     if not any(line.strip().startswith("{") for line in lines):
         raise DataError("no column of the pool can be an input: say what one is with --column NAME=KIND")
     draft.inputs = ['kind = "table"', "columns = [", *lines, "]"]
@@ -140,6 +143,7 @@ class _Column:
         self._name = name
         self._rows = len(texts)
         self._texts = [text for text in texts.tolist() if text.lower() not in MISSING]
+        self.none = sum(text.lower() == "none" for text in texts.tolist())
         known = pd.Series(self._texts, dtype=object)
         (points, no_point), (commas, no_comma) = read_numbers(known), read_numbers(known, ",")
         self.decimal_comma = bool(no_point) and not no_comma
