@@ -109,17 +109,20 @@ def test_none_as_a_value_is_pointed_at_and_is_a_category_once_it_stands_among_th
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What "none" said of an insurance was taken for missing without a word."""
-    frame = pd.DataFrame({"cover": ["none", "private", ""] * 20, "weight": np.linspace(40, 99, ROWS)})
+    frame = pd.DataFrame({"cover": ["none", "private", "public", ""] * 15})
     frame.to_csv("pool.csv", index=False)
     _, said = begun(capsys, "pool.csv", "--classes", "no,yes")
-    assert "look at cover: 'none' counts as missing (20 rows); if it is a value, add it to categories" in said
+    assert "look at cover: 'none' counts as missing (15 rows); if it is a value, add it to categories" in said
     text = Path("consortium.toml").read_text()
-    for categories, different in (('["private"]', 2), ('["private", "none"]', 3)):
-        Path("consortium.toml").write_text(text.replace('["private"]', categories))
+    for categories, different in (('["private", "public"]', 3), ('["private", "public", "none"]', 4)):
+        Path("consortium.toml").write_text(text.replace('["private", "public"]', categories))
         pool = load_public(read_consortium(Path("consortium.toml")), Path.cwd()).pool
         assert len(np.unique(pool.x[:, :different], axis=0)) == different
     frame.replace({"none": "public"}).to_csv("pool.csv", index=False)
     assert "look at" not in begun(capsys, "pool.csv", "--classes", "no,yes", "-o", "other.toml")[1]
+    frame.replace({"public": "none"}).assign(n=frame["cover"]).to_csv("pool.csv", index=False)
+    _, said = begun(capsys, "pool.csv", "--classes", "no,yes", "-o", "third.toml")
+    assert "left out: cover: one value beside 'none', which counts as missing" in said
 
 
 def test_parquet_and_csv_give_the_same_inputs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,7 +158,8 @@ class _Column:
         different = len(self.different)
         one_each = different == self._rows >= ROWS_THAT_TELL
         if different < 2:
-            return "out", "no values" if not self._texts else "the same value in every row"
+            one = "one value beside 'none', which counts as missing" if self.none else "the same value in every row"
+            return "out", one if self._texts else "no values"
         if self._is_number:
             whole = bool((self._numbers == np.rint(self._numbers)).all())
             if whole and one_each:
