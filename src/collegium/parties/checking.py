@@ -268,6 +268,8 @@ def _check_present(found: RecordsCheck, task: Task) -> None:
 def _check_columns(found: RecordsCheck, records: Records, source: DataSource, inputs: TableInputs) -> None:
     frame = records.frame.rename(columns=source.rename)
     wanted = [column.name for column in inputs.columns]
+    twice = [name for name in wanted if f"{name}.1" in frame.columns]  # as pandas calls the second one
+    found.notes += [f"TWO COLUMNS are called {name}: the first one is read" for name in twice]
     label = found.settings.get("label", source.label or records.label)
     spare = [str(name) for name in frame.columns if name not in (*wanted, label, source.group)]
     like = {name: nearest(name, spare) for name in wanted if name not in frame.columns}

@@ -14,7 +14,7 @@ from collegium.data.encoding import read_numbers
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource
 from collegium.data.task import Column, NumberColumn, TableInputs
-from collegium.data.texts import counted, nearest
+from collegium.data.texts import counted, nearest, texts_of
 
 SHOWN = 5
 """So many spellings of a kind are shown."""
@@ -58,15 +58,29 @@ def check_numbers(
     if said:
         clipped = "; values outside the range count as its end" if below or above else ""
         notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{clipped}")
+    codes: list[tuple[str, int]] = []
     if not dates:
         told, factor = _unit(numbers[~np.isnan(numbers)], column)
         notes += told
         if factor is not None:
             settings["scale"] = {column.name: source.scale.get(column.name, 1.0) * factor}
+        else:
+            codes = _codes(values, numbers, column)
+    notes += [f"CODE: {column.name} is {text} in {rows} rows, which may say that it is missing" for text, rows in codes]
     marks = [text for text in dict.fromkeys(unread) if not re.search(r"\d", text)]
-    if marks and 2 * len(unread) < len(values):  # they say that there is no number
-        settings["values"] = dict.fromkeys(marks[:MOST_MARKS], "")
+    marks = marks[:MOST_MARKS] if 2 * len(unread) < len(values) else []  # they say that there is no number
+    if marks or codes:
+        settings["values"] = dict.fromkeys([*marks, *(text for text, _ in codes)], "")
     return notes, settings
+
+
+def _codes(values: "pd.Series[Any]", numbers: NDArray[np.float64], column: NumberColumn) -> list[tuple[str, int]]:
+    """Numbers such as -1, 99 or -999 outside the range that several rows hold, but few of all; and how many do."""
+    digits = np.char.lstrip(np.array([f"{number:g}" for number in np.abs(numbers)]), "9")
+    coded = (digits == "") | (numbers == -1.0)
+    outside = coded & ((numbers < column.low) | (numbers > column.high))
+    found = Counter(texts_of(values[outside]).tolist())
+    return [(text, count) for text, count in found.most_common() if 1 < count < len(values) / 2]
 
 
 def swapped(frame: pd.DataFrame, columns: Sequence[Column], source: DataSource) -> list[tuple[str, str]]:

@@ -406,6 +406,27 @@ def test_texts_that_are_most_of_a_column_are_no_marks_of_missing_numbers(tmp_pat
     assert not any('"old" = ""' in line for line in lines)
 
 
+def test_codes_of_a_missing_number_are_told_and_the_settings_make_them_missing(tmp_path: Path) -> None:
+    """They were clipped to the range's end, in one line among equals."""
+    _, right = stays(tmp_path, "age;days;income")
+    text = (tmp_path / "stays.csv").read_text(encoding="utf-8")
+    for code in ("-1", "-99", "999"):
+        (tmp_path / "stays.csv").write_text(text + f"\n{code};10;30.000;yes" * 2, encoding="utf-8")
+        found = check_records(right, STAYS, None)
+        assert f"CODE: age is {code} in 2 rows, which may say that it is missing" in found.notes
+        assert found.settings == {"values": {"age": {code: ""}}}
+        read = load(right.model_copy(update=found.settings), STAYS, data_root=None).x
+        assert (read[-2:, 1] == 1).all() and not read[:-2, 1].any()
+    for row in ("99;10;30.000;yes", "98;999;30.000;yes\n5;10;30.000;no"):  # 99 is old, and no number comes twice
+        (tmp_path / "stays.csv").write_text(f"{text}\n{row}", encoding="utf-8")
+        assert not any("CODE" in note for note in check_records(right, STAYS, None).notes)
+
+
+def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
+    text = "age,seen,ward,age,y\n40,2024-01-31,North,41,benign\n50,2024-02-01,South,51,malignant\n"
+    assert "TWO COLUMNS are called age: the first one is read" in checked(tmp_path, text)[0]
+
+
 def test_a_unit_in_both_names_decides_between_columns_that_fit_alike(tmp_path: Path) -> None:
     km = {"kind": "number", "low": 0.2, "high": 64}
     days = {"kind": "number", "low": 0, "high": 150}
