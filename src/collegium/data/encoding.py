@@ -196,6 +196,8 @@ def _encode_numbers(
             if column.kind == "date"
             else advice
         )
+        if 2 * len(unread) < len(values) and not any(re.search(r"\d", text) for text in unread):
+            advice = f"set values = {toml_value({column.name: {unread[0]: ''}})} beside source, if that is missing"
         told = counted(len(unread), f"value is no {column.kind}", f"values are no {column.kind}s")
         raise DataError(
             f"{origin}: column {column.name}: {told} and none of the marks for a missing value (empty, ?, NA, NaN, "

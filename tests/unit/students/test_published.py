@@ -134,7 +134,7 @@ def test_what_does_not_fit_the_schema_is_named_by_column_and_line(file: Path, tm
         "count as missing values (--unknown-as-missing;"
     ) in unknown
     assert "column age: 1 value is no number" in (text := told(good.assign(age=["4", "old", *["1"] * 8])))
-    assert "(line 3)" in text
+    assert "(line 3)" in text and 'values = { "age" = { "old" = "" } } below [data] in a TOML file' in text
     assert "no column nobody to pass on" in told(good, "--id", "nobody")
     assert "must end in .csv or .parquet" in refused("predict", file, new, "-o", tmp_path / "out.txt")
     (tmp_path / "new.docx").write_bytes(b"PK")
