@@ -206,6 +206,8 @@ def test_a_check_of_a_study_names_the_policy_that_parties_of_an_earlier_study_ne
     agreed = PolicyConfig.model_validate(tomllib.loads("\n".join(line for line in told if line.startswith("    "))))
     assert (agreed.mechanisms, agreed.sum_modes, agreed.minimum_noise_votes) == (("lnmax",), ("masked",), 2.0)
     assert agreed.queries == 6 and agreed.pools is not None
+    (limit,) = (line for line in told if line.strip().startswith("record_epsilon"))
+    assert limit.endswith("was answered or spent; 3 in all where that was this consortium's alone"), "no sum beyond it"
 
 
 @pytest.mark.parametrize("spent", [0.9084, 0.5, 0.999])

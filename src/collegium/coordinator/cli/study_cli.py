@@ -88,7 +88,7 @@ def list_(
         typer.echo(json.dumps({"studies": studies, "epsilon_spent": spent, "unit": unit}))
         return
     for one in studies:
-        typer.echo(f"{one['study']:<24}{one['state']:<14}{one['labels'] or 0} labels")
+        typer.echo(f"{one['study']:<24}{one['labels'] or 0:>7} labels  {one['state']}")
     typer.echo(f"all together: ε = {epsilon_text(spent)} spent for one {unit}")
 
 
