@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from collegium.data.encoding import read_numbers
+from collegium.data.numbers import read_numbers
 from collegium.data.texts import MISSING, text_of, texts_of
 from collegium.errors import DataError
 

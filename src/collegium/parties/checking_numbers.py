@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.data.encoding import read_numbers
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource
+from collegium.data.numbers import read_numbers
 from collegium.data.task import Column, NumberColumn, TableInputs
 from collegium.data.texts import counted, nearest, texts_of
 

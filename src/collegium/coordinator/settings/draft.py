@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.data.encoding import MISSING, read_numbers, texts_of
+from collegium.data.encoding import MISSING, texts_of
 from collegium.data.loading.files import find, found_settings, image_files, open_npz, read_table
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource
-from collegium.data.task import EPOCH, NumberColumn, TableInputs
+from collegium.data.numbers import EPOCH, read_numbers
+from collegium.data.task import NumberColumn, TableInputs
 from collegium.data.texts import written
 from collegium.errors import ConfigurationError, DataError
 from collegium.extras import optional_import
