@@ -68,14 +68,14 @@ def validate_config(values: dict[str, Any], kind: type[Config], origin: str, tex
         for item in error.errors():
             line = line_of(text, item["loc"])
             place = f"line {line}: " if line else ""
-            mistakes.append(f"{place}{'.'.join(str(part) for part in item['loc'])}: {_plainly(item, kind)}")
+            mistakes.append(place + ": ".join(filter(None, [".".join(map(str, item["loc"])), _plainly(item, kind)])))
         raise ConfigurationError(f"{origin}: {'; '.join(mistakes)}") from error
 
 
 def first_mistake(error: ValidationError) -> str:
     """Where the first mistake is, ``section.key``, and what it is."""
     wrong = error.errors()[0]
-    return f"{'.'.join(str(part) for part in wrong['loc'])}: {wrong['msg']}"
+    return f"{'.'.join(str(part) for part in wrong['loc'])}: {_said(wrong)}"
 
 
 def _plainly(item: Any, kind: type[BaseModel]) -> str:
@@ -86,7 +86,11 @@ def _plainly(item: Any, kind: type[BaseModel]) -> str:
         return f"there is no such setting{nearest(name, sorted(_names_in(kind, section)))}"
     if item["type"] == "too_short":
         return f"needs at least {item['ctx']['min_length']} of them"
-    return str(item["msg"])
+    return _said(item)
+
+
+def _said(item: Any) -> str:
+    return str(item["msg"]).removeprefix("Value error, ")
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -331,7 +331,8 @@ _ROWS = {
 
 
 def _print_report(shown: dict[str, Any], report: PrivacyReport) -> None:
-    title = f"{shown['mechanism']} ({_parameters(shown['parameters'])}), {shown['queries']:,} queries, "
+    queries = f"{shown['queries']:,} {'query' if shown['queries'] == 1 else 'queries'}"
+    title = f"{shown['mechanism']} ({_parameters(shown['parameters'])}), {queries}, "
     Console().print(title + f"{shown['unit']} level, δ = {shown['delta']:g}", highlight=False)
     table = Table()
     table.add_column("analysis")

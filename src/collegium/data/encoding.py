@@ -6,31 +6,27 @@ Nothing here looks at more than one record: no mean, no range, no set of categor
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
-from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from collegium.data.numbers import read_numbers
 from collegium.data.several_labels import numbers_of
-from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
+from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.data.texts import MISSING as MISSING
 from collegium.data.texts import counted, nearest, written
 from collegium.data.texts import text_of as text_of
 from collegium.data.texts import texts_of as texts_of
 from collegium.errors import ColumnMissing, DataError
+from collegium.settings import toml_value
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-_DATE = re.compile(
-    r"(?:(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)|(?P<d>\d\d?)\.(?P<m>\d\d?)\.(?P<y>\d{4}))(?:[ T]\d\d:\d\d\S*)?"
-)
-"""2026-01-31 or 31.01.2026; the time of the day that may follow is not read."""
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}([,.' ])\d{3}(?:\1\d{3})*")
 
@@ -195,6 +191,8 @@ def _encode_numbers(
             if column.kind == "date"
             else advice
         )
+        if 2 * len(unread) < len(values) and not any(re.search(r"\d", text) for text in unread):
+            advice = f"set values = {toml_value({column.name: {unread[0]: ''}})} beside source, if that is missing"
         told = counted(len(unread), f"value is no {column.kind}", f"values are no {column.kind}s")
         raise DataError(
             f"{origin}: column {column.name}: {told} and none of the marks for a missing value (empty, ?, NA, NaN, "
@@ -203,52 +201,6 @@ def _encode_numbers(
     clipped = np.clip(np.where(missing, column.low, numbers), column.low, column.high)
     part[:, 0] = (clipped - column.low) / (column.high - column.low)
     part[:, 1] = missing
-
-
-def read_numbers(
-    values: pd.Series[Any], decimal: str = ".", *, dates: bool = False
-) -> tuple[NDArray[np.float64], list[str]]:
-    """The numbers that ``values`` write, or the days of the dates, and the texts that are neither.
-
-    Returns
-    -------
-    The numbers, shape ``[n]``, NaN where a value is missing or cannot be read; and each text that cannot be read, once
-    for every row that holds it.
-    """
-    import pandas as pd
-
-    if pd.api.types.is_numeric_dtype(values.dtype) and not dates:
-        return values.to_numpy(dtype=np.float64, na_value=np.nan), []
-    texts, where = np.unique(written(values), return_inverse=True)
-    read = [_days(text) if dates else _number(text, decimal) for text in texts]
-    numbers = np.array([math.nan if number is None else number for number in read])[where]
-    return numbers, [str(texts[row]) for row in where if read[row] is None]
-
-
-def _number(text: str, decimal: str) -> float | None:
-    """The number, NaN for a mark of a missing value, None for text that is neither."""
-    if text.lower() in MISSING:
-        return math.nan
-    if decimal == ",":
-        text = "no number" if "." in text else text.replace(",", ".")
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _days(text: str) -> float | None:
-    """The days since 1970-01-01 of a date, NaN for a mark of a missing value, None for text that is neither."""
-    if text.lower() in MISSING:
-        return math.nan
-    found = _DATE.fullmatch(text)
-    if found is None:
-        return None
-    year, month, day = found["year"] or found["y"], found["month"] or found["m"], found["day"] or found["d"]
-    try:
-        return float((date(int(year), int(month), int(day)) - EPOCH).days)
-    except ValueError:
-        return None
 
 
 def _encode_categories(values: pd.Series[Any], column: CategoryColumn, part: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -268,7 +220,9 @@ def _unknown_categories(values: pd.Series[Any], column: CategoryColumn, origin: 
     unknown = counted(len(values), "value is an unknown category", "values are unknown categories")
     return DataError(
         f"{origin}: column {column.name}: {unknown}: {shown} ({_rows(values)}); the "
-        f"task knows {', '.join(column.categories[:20])}: correct them, or let them count as missing values"
+        f"task knows {', '.join(column.categories[:20])}: set values = "
+        f"{toml_value({column.name: {names[0]: '…'}})} beside source, or let them count as missing values "
+        '(--unknown-as-missing; in Python unknown="missing")'
     )
 
 

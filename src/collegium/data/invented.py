@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data.examples import Examples, encode
-from collegium.data.task import EPOCH, CategoryColumn, ImageInputs, Inputs, TableInputs, Task
+from collegium.data.numbers import EPOCH
+from collegium.data.task import CategoryColumn, ImageInputs, Inputs, TableInputs, Task
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from collegium.data.numbers import EPOCH
 from collegium.data.several_labels import MAX_LABELS
 from collegium.limits import MAX_CLASSES, MAX_FEATURES
 from collegium.settings import Frozen
@@ -19,9 +20,6 @@ from collegium.settings import Frozen
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike
-
-EPOCH = date(1970, 1, 1)
-"""A date counts as the number of days since this one."""
 
 PARTY_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from collegium.data.numbers import read_numbers
 from collegium.data.texts import MISSING, text_of, texts_of
 from collegium.errors import DataError
 
@@ -46,6 +47,9 @@ def columns_of(frame: pd.DataFrame, out: Sequence[str]) -> list[dict[str, Any]]:
 def _column(name: str, values: pd.Series[Any]) -> dict[str, Any]:
     import pandas as pd
 
+    texts = not pd.api.types.is_numeric_dtype(values.dtype)
+    if texts and not (days := read_numbers(values, dates=True))[1] and np.isfinite(days[0]).any():
+        values = pd.Series(pd.to_datetime(days[0], unit="D"))
     if pd.api.types.is_datetime64_any_dtype(values.dtype):
         known = values.dropna()
         if known.empty:

@@ -72,8 +72,9 @@ class Answered:
         Raises
         ------
         QueriesRefused
-            If the answer passes a limit of the policy, names an input twice, is a second exact one about an input, or
-            was given in another round since its counts were read: these would leave free of charge, and may differ.
+            If the answer, with those of its kind to come, passes a limit of the policy, names an input twice, is a
+            second exact one about an input, or was given in another round since its counts were read: these would
+            leave free of charge, and may differ.
         """
         if len(set(asked.keys)) < len(asked.keys):
             raise QueriesRefused("policy: a request names one input twice: ask once for each")
@@ -88,10 +89,10 @@ class Answered:
                 raise QueriesRefused("policy: an input was answered since this round began: begin another round")
         if any(self._bound(subject)[0] not in (None, asked.roster) for subject in _summed(asked)):
             raise QueriesRefused(_ONCE + "parties on the roster")
-        before = self.total()
-        if self._queries is not None and fresh and before + len(fresh) > self._queries:
+        before, wanted = self.total(), len(fresh) + asked.question.to_come
+        if self._queries is not None and fresh and before + wanted > self._queries:
             raise QueriesRefused(
-                f"policy: {before} of {self._queries} queries are answered; {len(fresh)} more are not agreed to"
+                f"policy: {before} of {self._queries} queries are answered; {wanted} more are not agreed to (queries)"
             )
         return fresh
 

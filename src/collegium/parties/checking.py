@@ -21,10 +21,10 @@ from collegium.data.loading.loading import load, read_records, respelt
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource, Records
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
-from collegium.data.texts import counted, nearest
+from collegium.data.texts import counted, nearest, written
 from collegium.errors import DataError
 from collegium.parties.checking_columns import matched_by_values
-from collegium.parties.checking_numbers import SHOWN, check_numbers, some
+from collegium.parties.checking_numbers import SHOWN, check_numbers, some, swapped
 from collegium.settings import toml_value
 
 IDENTIFIER = re.compile(
@@ -268,6 +268,8 @@ def _check_present(found: RecordsCheck, task: Task) -> None:
 def _check_columns(found: RecordsCheck, records: Records, source: DataSource, inputs: TableInputs) -> None:
     frame = records.frame.rename(columns=source.rename)
     wanted = [column.name for column in inputs.columns]
+    twice = [name for name in wanted if f"{name}.1" in frame.columns]  # as pandas calls the second one
+    found.notes += [f"TWO COLUMNS are called {name}: the first one is read" for name in twice]
     label = found.settings.get("label", source.label or records.label)
     spare = [str(name) for name in frame.columns if name not in (*wanted, label, source.group)]
     like = {name: nearest(name, spare) for name in wanted if name not in frame.columns}
@@ -298,7 +300,9 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
     if renamed:
         found.settings["rename"] = {**source.rename, **renamed}
     frame = frame.rename(columns={name: column for name, column in renamed.items() if column != FILL_IN})
-    frame = respelt_numbers(frame, source, inputs)
+    numbers = [one.name for one in inputs.columns if isinstance(one, NumberColumn) and one.name in frame.columns]
+    spelt = {name: respelt(frame[name], source.values[name], written) for name in numbers if name in source.values}
+    frame = _swapped_back(found, respelt_numbers(frame.assign(**spelt), source, inputs), source, inputs)
     for column in inputs.columns:
         if column.name not in frame.columns:
             continue
@@ -306,9 +310,27 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
             noted, settings = check_numbers(frame[column.name], column, source)
             found.notes += noted
             scale = {**source.scale, **found.settings.get("scale", {}), **settings.pop("scale", {})}  # type: ignore[dict-item]
+            _add_values(found, column.name, settings.pop("values", {}), source)
             found.settings |= settings | ({"scale": scale} if scale != source.scale else {})
         else:
             _check_categories(found, frame[column.name], column, source)
+
+
+def _swapped_back(found: RecordsCheck, frame: pd.DataFrame, source: DataSource, inputs: TableInputs) -> pd.DataFrame:
+    """The frame with columns that were probably swapped in their places; what else is found is of these."""
+    for one, other in swapped(frame, inputs.columns, source):
+        found.notes.append(f"SWAPPED: {one} and {other} fit the range of the other better than their own")
+        names: dict[str, str] = {**source.rename, **found.settings.get("rename", {})}  # type: ignore[dict-item]
+        own = {column: name for name, column in names.items()}
+        found.settings["rename"] = {**names, own.get(one, one): other, own.get(other, other): one}
+        frame = frame.rename(columns={one: other, other: one})
+    return frame
+
+
+def _add_values(found: RecordsCheck, column: str, meant: dict[str, str], source: DataSource) -> None:
+    if meant:
+        every: dict[str, dict[str, str]] = found.settings.setdefault("values", dict(source.values))  # type: ignore[assignment]
+        every[column] = {**source.values.get(column, {}), **meant}
 
 
 def _check_categories(
@@ -322,8 +344,7 @@ def _check_categories(
     if unknown:
         said.append(f"{sum(unknown.values())} of no known category ({some(unknown, known)})")
         meant = {text: nearest(text, sorted(known)) or FILL_IN for text, _ in unknown.most_common(SUGGESTED)}
-        every: dict[str, dict[str, str]] = found.settings.setdefault("values", dict(source.values))  # type: ignore[assignment]
-        every[column.name] = {**own, **meant}
+        _add_values(found, column.name, meant, source)
         if FILL_IN in meant.values():
             known_ones = f"; the task has {', '.join(column.categories[:SUGGESTED])}"
     if said:

@@ -23,6 +23,11 @@ _CLEARLY = 0.15
 _IN_RANGE = 0.25
 """So much of the task's range and the values' together must be common to both."""
 _DIGIT = re.compile(r"\d")
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_READABLE = 0.8
+"""Of a column of numbers or dates, so many values are some."""
+_SAME_WORD = 0.3
+"""What it adds to a likeness if the two names have a word in common, such as a unit."""
 _OTHER_UNIT = 0.5
 """What that counts if the values would first have to be brought to another unit."""
 
@@ -40,6 +45,9 @@ def matched_by_values(
     """
     some = frame.iloc[:: max(1, len(frame) // ROWS_LOOKED_AT)]
     likeness = {(one.name, name): _likeness(some[name], one, source) for one in lacking for name in spare}
+    likeness |= {
+        (one, own): best + _SAME_WORD for (one, own), best in likeness.items() if best and _share_a_word(one, own)
+    }
     found: dict[str, str] = {}
     while likeness:
         (column, name), best = max(likeness.items(), key=lambda pair: pair[1] - _rival(likeness, *pair[0]))
@@ -56,6 +64,10 @@ def _rival(likeness: dict[tuple[str, str], float], column: str, name: str) -> fl
     return max(others, default=0.0)
 
 
+def _share_a_word(one: str, another: str) -> bool:
+    return not {*_WORD.findall(one.casefold())}.isdisjoint(_WORD.findall(another.casefold()))
+
+
 def _likeness(values: "pd.Series[Any]", column: Column, source: DataSource) -> float:
     """How well the values fit the column, from 0 to 1."""
     texts = [text for text in texts_of(values).tolist() if text.lower() not in MISSING]
@@ -70,18 +82,22 @@ def _likeness(values: "pd.Series[Any]", column: Column, source: DataSource) -> f
         if meant:
             return _KIND + (1 - _KIND) * sum(text in meant for text in texts) / len(texts)
         return _KIND if len(spelt) == len(known) else 0.0
-    if sum(map(bool, map(_DIGIT.search, texts))) < 0.9 * len(texts):
+    if sum(map(bool, map(_DIGIT.search, texts))) < _READABLE * len(texts):
         return 0.0
     numbers, unread = numbers_as_written(values, column, source)
-    if len(unread) > 0.1 * len(texts) or (len(numbers) > 2 and np.ptp(np.diff(numbers)) == 0):  # it counts the rows
+    if len(unread) > (1 - _READABLE) * len(texts) or (
+        len(numbers) > 2 and np.ptp(np.diff(numbers)) == 0
+    ):  # it counts the rows
         return 0.0
     if column.kind == "date":
         return 1.0
-    low, high = np.nanquantile(numbers, [0.05, 0.95])
+    # A pool's range ends at its rarest values; those of the file may be mistakes: each counts for half.
+    ranges = np.nanquantile(numbers, [0.05, 0.95]), np.nanquantile(numbers, [0.0, 1.0])
 
     def shared(factor: float) -> float:
-        within = min(factor * high, column.high) - max(factor * low, column.low)
-        return float(max(0.0, within) / (max(factor * high, column.high) - min(factor * low, column.low)))
+        within = [min(factor * high, column.high) - max(factor * low, column.low) for low, high in ranges]
+        either = [max(factor * high, column.high) - min(factor * low, column.low) for low, high in ranges]
+        return float(np.mean([max(0.0, both) / all_ for both, all_ in zip(within, either, strict=True)]))
 
     in_range = max(shared(1.0), *(_OTHER_UNIT * shared(factor) for factor in FACTORS))
     return 0.0 if in_range < _IN_RANGE else _KIND + (1 - _KIND) * in_range

@@ -1,18 +1,20 @@
 """What is unusual about a column of numbers or dates: their spelling, their unit, their range."""
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.data.encoding import read_numbers
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource
-from collegium.data.task import NumberColumn, TableInputs
-from collegium.data.texts import counted, nearest
+from collegium.data.numbers import read_numbers
+from collegium.data.task import Column, NumberColumn, TableInputs
+from collegium.data.texts import counted, nearest, texts_of
 
 SHOWN = 5
 """So many spellings of a kind are shown."""
@@ -20,6 +22,10 @@ FEWEST_FOR_UNITS = 10
 """Of fewer values nothing is said about their unit."""
 FACTORS = (0.1, 10.0, 0.01, 100.0, 1e-3, 1e3, 1e-6, 1e6)
 """Between units, the likeliest first."""
+CLIPPED_IF_SWAPPED = 0.1
+"""Of one of two swapped columns, so much at least would be clipped; a tenth of that at most of each if swapped back."""
+MOST_MARKS = 5
+"""Of a column of numbers, so many different texts without a digit are proposed as marks of a missing value."""
 SPELLINGS = ((",", "."), (".", ","), (" ", "."), (" ", ","), ("'", "."))
 """Of numbers: what stands between thousands, and the decimal mark."""
 
@@ -52,12 +58,56 @@ def check_numbers(
     if said:
         clipped = "; values outside the range count as its end" if below or above else ""
         notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{clipped}")
+    codes: list[tuple[str, int]] = []
     if not dates:
         told, factor = _unit(numbers[~np.isnan(numbers)], column)
         notes += told
         if factor is not None:
             settings["scale"] = {column.name: source.scale.get(column.name, 1.0) * factor}
+        else:
+            codes = _codes(values, numbers, column)
+    notes += [f"CODE: {column.name} is {text} in {rows} rows, which may say that it is missing" for text, rows in codes]
+    marks = [text for text in dict.fromkeys(unread) if not re.search(r"\d", text)]
+    marks = marks[:MOST_MARKS] if 2 * len(unread) < len(values) else []  # they say that there is no number
+    if marks or codes:
+        settings["values"] = dict.fromkeys([*marks, *(text for text, _ in codes)], "")
     return notes, settings
+
+
+def _codes(values: "pd.Series[Any]", numbers: NDArray[np.float64], column: NumberColumn) -> list[tuple[str, int]]:
+    """Numbers such as -1, 99 or -999 outside the range that several rows hold, but few of all; and how many do."""
+    digits = np.char.lstrip(np.array([f"{number:g}" for number in np.abs(numbers)]), "9")
+    coded = (digits == "") | (numbers == -1.0)
+    outside = coded & ((numbers < column.low) | (numbers > column.high))
+    found = Counter(texts_of(values[outside]).tolist())
+    return [(text, count) for text, count in found.most_common() if 1 < count < len(values) / 2]
+
+
+def swapped(frame: pd.DataFrame, columns: Sequence[Column], source: DataSource) -> list[tuple[str, str]]:
+    """Pairs of columns of numbers of which each holds the other's values, as far as the task's ranges tell.
+
+    Parameters
+    ----------
+    frame : rows with the task's names of columns, in the task's spelling of numbers.
+    """
+    known = {}
+    for column in columns:
+        if column.kind == "number" and column.name in frame.columns:
+            numbers = read_numbers(frame[column.name], source.decimal)[0]
+            if np.isfinite(numbers).sum() >= FEWEST_FOR_UNITS:
+                known[column] = numbers[np.isfinite(numbers)]
+
+    def within(numbers: NDArray[np.float64], column: NumberColumn) -> float:
+        return float(((numbers >= column.low) & (numbers <= column.high)).mean())
+
+    pairs = [
+        (one, other)
+        for one, other in combinations(known, 2)
+        if min(within(known[one], one), within(known[other], other)) <= 1 - CLIPPED_IF_SWAPPED
+        and min(within(known[one], other), within(known[other], one)) >= 1 - CLIPPED_IF_SWAPPED / 10
+    ]
+    several = Counter(column for pair in pairs for column in pair)
+    return [(one.name, other.name) for one, other in pairs if several[one] == several[other] == 1]
 
 
 def numbers_as_written(

@@ -143,6 +143,7 @@ def check(
     data: Annotated[str | None, typer.Option(metavar="FILE", help="The records, where there is no party.toml.")] = None,
     label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that holds the class.")] = None,
     group: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the person of a row.")] = None,
+    query: Annotated[str | None, typer.Option(metavar="SQL", help="Where --data is the URL of a database.")] = None,
 ) -> None:
     """Look over this party's own records: classes, spellings, missing and clipped values, and the settings that help.
 
@@ -163,8 +164,8 @@ def check(
         source, root = config.data, data_root(config.data_root)
         tasks = tasks or enrolled_tasks(config_file.parent)
     elif data is not None:
-        given = {"source": data, "label": label, "group": group}
-        source, root = OwnRecords.model_validate(given), None
+        given = {"source": data, "label": label, "group": group, "query": query}
+        source, root = validate_config(given, OwnRecords, "options"), None
     else:
         raise ConfigurationError("which records? Name party.toml, or --schema consortium.toml --data FILE")
     if not tasks:

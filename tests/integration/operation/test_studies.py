@@ -114,6 +114,7 @@ def test_a_second_study_runs_on_the_same_enrolment_and_pays_into_the_same_accoun
         serve(scene, "second")
     assert "is spent" in typed(capsys, "provision", scene.path, "--check", "--study", "second")[2]
     listed = printed(capsys, "study", "list", scene.path)
+    assert re.search(r"^\(the file's own\) +\d+ labels  \w+", listed, re.MULTILINE)
     assert re.search(r"^second\s+", listed, re.MULTILINE) and f"ε = {epsilon_text(spent(scene))} spent" in listed
 
 

@@ -118,6 +118,65 @@ def test_a_column_that_may_be_the_class_is_pointed_at(capsys: pytest.CaptureFixt
     assert "look at" not in said and '"ward"' not in Path("other.toml").read_text()
 
 
+def test_none_as_a_value_is_pointed_at_and_is_a_category_once_it_stands_among_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What "none" said of an insurance was taken for missing without a word."""
+    frame = pd.DataFrame({"cover": ["none", "private", "public", ""] * 15})
+    frame.to_csv("pool.csv", index=False)
+    _, said = begun(capsys, "pool.csv", "--classes", "no,yes")
+    assert "look at cover: 'none' counts as missing (15 rows); if it is a value, add it to categories" in said
+    text = Path("consortium.toml").read_text()
+    for categories, different in (('["private", "public"]', 3), ('["private", "public", "none"]', 4)):
+        Path("consortium.toml").write_text(text.replace('["private", "public"]', categories))
+        pool = load_public(read_consortium(Path("consortium.toml")), Path.cwd()).pool
+        assert len(np.unique(pool.x[:, :different], axis=0)) == different
+    frame.replace({"none": "public"}).to_csv("pool.csv", index=False)
+    assert "look at" not in begun(capsys, "pool.csv", "--classes", "no,yes", "-o", "other.toml")[1]
+    frame.replace({"public": "none"}).assign(n=frame["cover"]).to_csv("pool.csv", index=False)
+    _, said = begun(capsys, "pool.csv", "--classes", "no,yes", "-o", "third.toml")
+    assert "left out: cover: one value beside 'none', which counts as missing" in said
+
+
+@pytest.mark.parametrize(
+    ("income", "born", "size", "separator", "written_as"),
+    [
+        ("{:,.0f}", "%d/%m/%Y", "{:.1f}", ",", {"thousands": ",", "dates": "dd/mm/yyyy"}),
+        ("{:,.0f}", "%m/%d/%Y", "{:.1f}", ";", {"separator": ";", "thousands": ",", "dates": "mm/dd/yyyy"}),
+        ("{:,.0f}", "%Y-%m-%d", "{:.0f}", ",", {"thousands": ","}),  # could be 24.500 by themselves
+        ("{:_.0f}", "%d.%m.%Y", "{:.1f}", ";", {"separator": ";", "thousands": " "}),
+        ("{:.2f}", "%Y-%m-%d", "{:.1f}", ",", {}),
+    ],
+)
+def test_a_pool_is_read_as_it_writes_numbers_and_dates(
+    income: str, born: str, size: str, separator: str, written_as: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 24,500 beside 170.5 it made a decimal comma, with which nothing could be read, and left dates out as names."""
+    rng = np.random.default_rng(1)
+    days = pd.to_datetime("1950-01-01") + pd.to_timedelta(rng.integers(0, 9000, ROWS), "D")
+    numbers = rng.integers(9_000, 90_000, ROWS)
+    frame = pd.DataFrame({"income": [income.format(one).replace("_", " ") for one in numbers]})
+    frame["born"], frame["size"] = days.strftime(born), [size.format(one) for one in rng.uniform(140, 210, ROWS)]
+    frame.to_csv("pool.csv", index=False, sep=separator)
+    assert (
+        begun(capsys, "pool.csv", "--classes", "no,yes", "--column", "income=number", "--column", "size=number")[0] == 0
+    )
+    config = read_consortium(Path("consortium.toml"))
+    assert config.pool is not None
+    assert config.pool.model_dump(exclude_defaults=True) == {"source": "pool.csv", **written_as}
+    found = columns(config)
+    assert [one["kind"] for one in found.values()] == ["number", "date", "number"]
+    assert found["income"]["low"] >= 8_000 and load_public(config, Path.cwd()).pool.x[:, 0].std() > 0.1
+
+
+def test_a_column_of_numbers_with_words_in_it_is_not_called_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    income = [f"{number}.{number:03},50" for number in range(10, 10 + ROWS)]
+    frame = pd.DataFrame({"income": [*income[:-5], *["k.A."] * 5], "weight": [f"{n},5" for n in range(ROWS)]})
+    frame.to_csv("pool.csv", index=False, sep=";")
+    _, said = begun(capsys, "pool.csv", "--classes", "no,yes")
+    assert "left out: income: 5 values are no numbers, such as 'k.A.'; correct them in the pool" in said
+
+
 def test_parquet_and_csv_give_the_same_inputs(capsys: pytest.CaptureFixture[str]) -> None:
     frame = table().drop(columns=["born", "weight"])
     frame["born"] = pd.to_datetime("2020-02-28") + pd.to_timedelta(range(ROWS), "D")

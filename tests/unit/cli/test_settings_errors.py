@@ -43,6 +43,7 @@ epsilon = 1.0
         ("height = 2", "hight = 2", "line 11: task.inputs.image.hight: there is no such setting: did you mean height"),
         ('folder = "c"', 'folder = "c"\nqqq = 1', "line 8: .*qqq: there is no such setting; there are address"),
         ("[pool]", "[pol]", "line 13: pol: there is no such setting: did you mean pool?"),
+        ("[pool]", '[pool]\nquery = "SELECT 1"', "line 13: pool: a database's URL .* belong together"),
     ],
 )
 def test_a_mistake_is_told_with_its_line_and_what_was_meant(tmp_path: Path, right: str, wrong: str, words: str) -> None:

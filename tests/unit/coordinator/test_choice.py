@@ -60,3 +60,10 @@ def test_a_setting_that_is_made_wins_and_is_called_configured() -> None:
 def test_auto_does_not_hide_a_wrong_parameter() -> None:
     with pytest.raises(ConfigurationError, match="class-sums has no parameter 'gamma'"):
         _config(mechanism={"name": "auto", "parameters": {"gamma": 0.1}})
+
+
+def test_a_record_that_is_read_again_calls_nothing_configured_that_was_not() -> None:
+    """Its file writes every setting down: reports said "as configured" of what nobody had set."""
+    config = _config()
+    again = validate_config(config.model_dump(mode="json"), RunConfig, "run.json")
+    assert again.choice == config.choice and "as inputs are rows of a table" in again.choice

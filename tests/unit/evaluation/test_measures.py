@@ -97,6 +97,7 @@ def test_counts_that_drown_in_noise_give_no_figure() -> None:
     found = measured(population(2)[2][:40], 2, sigma=60.0)
     assert found.accuracy is None and found.balanced is None and found.auroc is None
     assert found.better_than_constant is None and found.calibration_error is None
+    assert found.verdict.startswith("its quality drowned in the noise of the measurement")
 
 
 def test_a_classifier_that_always_says_the_same_is_no_better_than_the_constant_answer() -> None:
@@ -108,7 +109,12 @@ def test_a_classifier_that_always_says_the_same_is_no_better_than_the_constant_a
     assert lazy.calibration_error is not None and lazy.calibration_error.value == pytest.approx(
         abs(0.825 - 2 / 3), abs=0.01
     )
-    assert measured(population(2)[2], 2, SIGMA).better_than_constant is True
+    assert ": not shown to be better than always answering “1” (66.7 %)" in lazy.verdict
+    better = measured(population(2)[2], 2, SIGMA)
+    assert better.better_than_constant is True
+    assert "; always answering “1” (66.7 %) is worse" in better.verdict and "Weak" not in better.verdict
+    weak = better.model_copy(update={"recall": (lazy.recall[0], better.recall[1])})
+    assert weak.verdict == f"{better.verdict}. Weak classes: “0” 0.0 %"
 
 
 @pytest.mark.parametrize("classes", [2, 5])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -23,8 +25,10 @@ from support.party_requests import KEY, Asker
 from support.sums_scene import SPEC
 
 import collegium as cg
+from collegium.coordinator.cli.coordinator_cli import say
 from collegium.coordinator.kinds.evaluation import PrivateEvaluation
 from collegium.coordinator.release import Releases
+from collegium.coordinator.report.page import render
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import ClearSum, VoteRound
 from collegium.coordinator.run.counts_terms import announced_counts, counted_unit, counts_mechanism
@@ -193,6 +197,20 @@ def test_fitting_again_measures_and_charges_nothing_new(measured: Measured) -> N
     measured.coordinator.fit("random-forest", trees=20)
     after = measured.coordinator.record
     assert after.evaluation == before.evaluation and measured.coordinator.epsilon == before.privacy.epsilon  # type: ignore[union-attr]
+
+
+def test_the_end_of_a_run_and_its_report_give_one_verdict(
+    measured: Measured, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever serves read "finished: 700 labels of 700 queries" of a student that was no better than a constant."""
+    record = measured.coordinator.record
+    assert record is not None and record.evaluation is not None and record.evaluation.measures is not None
+    verdict = record.evaluation.measures.verdict
+    say(record, SimpleNamespace(run=measured.folder), as_json=False)  # type: ignore[arg-type]
+    assert f"student: {verdict}" in capsys.readouterr().out.splitlines()
+    assert verdict in html.unescape(render(record.model_copy(update={"student": None})))
+    say(record.model_copy(update={"refused": "contradiction"}), SimpleNamespace(run=measured.folder), as_json=False)  # type: ignore[arg-type]
+    assert verdict not in capsys.readouterr().out
 
 
 def open_evaluation(measured: Measured) -> tuple[PrivateEvaluation, Releases, RunRecord, Any]:

@@ -38,7 +38,10 @@ def test_a_task_of_a_frame_knows_numbers_texts_truth_values_and_dates_by_their_n
     assert isinstance(ward, CategoryColumn) and ward.categories == ("east", "north", "south")
     assert isinstance(smokes, CategoryColumn) and smokes.categories == ("False", "True")
     assert seen.kind == "date" and repr(task) == "<task: ill, well from 4 columns>"
+    written = frame.assign(seen=frame["seen"].dt.strftime("%d.%m.%Y"))  # as pandas reads a CSV file
+    assert cg.Task.from_frame(written, label="result") == task
     encoded = cg.encode(frame, task)
+    assert (cg.encode(written, task) == encoded).all()
     assert encoded.shape == (200, 2 + 4 + 3 + 2) and encoded.max() == 1.0
     assert (encoded[:, 2:6].sum(axis=1) == 1).all() and (encoded[:, 2:5].sum(axis=1) == 1).all()  # nothing unknown
 

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from support.typist import typed
 
+from collegium.coordinator.cli.study_cli import left_beside
 from collegium.coordinator.settings.consortium import read_consortium
 from collegium.errors import ConfigurationError
 from collegium.parties.policy import PolicyConfig
+from collegium_accounting.game.laws import VectorLaw, block_epsilon
 
 CONFIG = """\
 name = "trial"
@@ -204,6 +206,26 @@ def test_a_check_of_a_study_names_the_policy_that_parties_of_an_earlier_study_ne
     agreed = PolicyConfig.model_validate(tomllib.loads("\n".join(line for line in told if line.startswith("    "))))
     assert (agreed.mechanisms, agreed.sum_modes, agreed.minimum_noise_votes) == (("lnmax",), ("masked",), 2.0)
     assert agreed.queries == 6 and agreed.pools is not None
+    (limit,) = (line for line in told if line.strip().startswith("record_epsilon"))
+    assert limit.endswith("was answered or spent; 3 in all where that was this consortium's alone"), "no sum beyond it"
+
+
+@pytest.mark.parametrize("spent", [0.9084, 0.5, 0.999])
+def test_a_study_is_offered_what_fits_beside_what_is_spent_and_not_the_difference_alone(spent: float) -> None:
+    """With ε = 0.91 of 1 spent, sums of 0.37 fit: the difference, 0.09, asked for four times as many records."""
+    left = left_beside(spent, 1.0, 1e-5)
+    assert left > 1.0 - spent and left_beside(1.0, 1.0, 1e-5) == left_beside(0.0, 1.0, 1e-5) == 0.0
+    laws = [VectorLaw(one) for one in (_mu(spent), _mu(left))]
+    assert 0.99 < block_epsilon(dict.fromkeys(laws, 1), 1e-5) < 1.01, "together they are the whole budget"
+
+
+def _mu(epsilon: float) -> float:
+    """The size of one release that costs ``epsilon`` at δ = 1e-5, by the accountant."""
+    low, high = 0.0, 10.0
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if block_epsilon({VectorLaw(middle): 1}, 1e-5) > epsilon else (middle, high)
+    return low
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,12 @@ def test_the_command_opens_no_socket_and_writes_no_file(
         (["--data", "records.csv"], "which classes and columns?"),
         (["--data", "none.csv", "--schema", "schema.toml"], "there is no none.csv"),
         (["--data", "records.csv", "--schema", "other.toml"], "task: classes: is missing"),
+        (["--data", "visits.db", "--schema", "schema.toml"], "named by its URL, sqlite:///visits.db, and a query"),
+        (["--data", "sqlite:///visits.db", "--schema", "schema.toml"], "options: a database's URL (dialect://…) and a"),
+        (
+            ["--data", "sqlite:///visits.db", "--schema", "schema.toml", "--query", "SELECT 1 FROM nowhere"],
+            "no such table: nowhere",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -206,6 +212,7 @@ def test_a_mistake_is_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "schema.toml").write_text(SCHEMA)
     (tmp_path / "other.toml").write_text('name = "trial"\n')
+    (tmp_path / "visits.db").touch()
     (tmp_path / "records.csv").write_text(GOOD)
     status, out, err = typed(capsys, "party", "check", *arguments)
     assert status != 0 and words in err and len(err.splitlines()) == 1 and not out
@@ -340,3 +347,92 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, object], says: 
 def test_a_date_with_slashes_is_read_by_day_or_month_first_and_no_other_text_is_touched() -> None:
     assert iso_date("17/03/2016", "dd/mm/yyyy") == iso_date("3/17/2016", "mm/dd/yyyy") == "2016-03-17"
     assert iso_date("2016-03-17", "dd/mm/yyyy") == "2016-03-17" and iso_date("soon", "dd/mm/yyyy") == "soon"
+
+
+STAYS = Task.model_validate(
+    {
+        "classes": ["no", "yes"],
+        "inputs": {
+            "kind": "table",
+            "columns": [
+                {"kind": "number", "name": "age", "low": 18, "high": 96},
+                {"kind": "number", "name": "days", "low": 0, "high": 150},
+                {"kind": "number", "name": "income", "low": 8000, "high": 96000},
+            ],
+        },
+    }
+)
+
+WRITTEN = {"separator": ";", "decimal": ",", "thousands": "."}
+
+
+def stays(folder: Path, header: str, **settings: object) -> tuple[list[str], DataSource]:
+    """The notes on a file of 60 people with thousands set apart, and how it is read with what is proposed."""
+    rows = (f"{20 + n};{2 * n};{20 + n}.{'000' if n % 2 else '500'};{'yes' if n % 3 else 'no'}" for n in range(60))
+    (folder / "stays.csv").write_text("\n".join([f"{header};y", *rows]), encoding="utf-8")
+    source = DataSource.model_validate({"source": str(folder / "stays.csv"), **WRITTEN, **settings})
+    found = check_records(source, STAYS, None)
+    assert not found.even_then
+    return found.notes, source.model_copy(update=found.settings)
+
+
+def test_swapped_columns_are_told_and_the_settings_put_them_back(tmp_path: Path) -> None:
+    _, right = stays(tmp_path, "age;days;income")
+    expected = load(right, STAYS, data_root=None).x
+    notes, mended = stays(tmp_path, "days;age;income")
+    assert "SWAPPED: age and days fit the range of the other better than their own" in notes
+    assert mended.rename == {"age": "days", "days": "age"}
+    assert (load(mended, STAYS, data_root=None).x == expected).all()
+    notes, mended = stays(tmp_path, "stay;years;income", rename={"years": "age", "stay": "days"})
+    assert (load(mended, STAYS, data_root=None).x == expected).all(), "by the file's own names"
+    notes, _ = stays(tmp_path, "age;days;income")
+    assert not any("SWAPPED" in note for note in notes)
+
+
+def test_a_mark_of_a_missing_number_is_proposed_and_leaves_thousands_alone(tmp_path: Path) -> None:
+    """A value of 24.000 became 24 as soon as `values` named anything of its column."""
+    _, mended = stays(tmp_path, "age;days;income")
+    expected = load(mended, STAYS, data_root=None).x
+    text = (tmp_path / "stays.csv").read_text(encoding="utf-8")
+    (tmp_path / "stays.csv").write_text(f"{text}\n30;10;k.A.;yes\n", encoding="utf-8")
+    found = check_records(mended, STAYS, None)
+    assert found.settings == {"values": {"income": {"k.A.": ""}}} and not found.even_then
+    read = load(mended.model_copy(update=found.settings), STAYS, data_root=None).x
+    assert (read[:-1] == expected).all() and read[-1, 5] == 1, "the last one is missing"
+
+
+def test_texts_that_are_most_of_a_column_are_no_marks_of_missing_numbers(tmp_path: Path) -> None:
+    _, lines = checked(tmp_path, GOOD.replace("40,", "old,").replace("50,", "young,"))
+    assert not any('"old" = ""' in line for line in lines)
+
+
+def test_codes_of_a_missing_number_are_told_and_the_settings_make_them_missing(tmp_path: Path) -> None:
+    """They were clipped to the range's end, in one line among equals."""
+    _, right = stays(tmp_path, "age;days;income")
+    text = (tmp_path / "stays.csv").read_text(encoding="utf-8")
+    for code in ("-1", "-99", "999"):
+        (tmp_path / "stays.csv").write_text(text + f"\n{code};10;30.000;yes" * 2, encoding="utf-8")
+        found = check_records(right, STAYS, None)
+        assert f"CODE: age is {code} in 2 rows, which may say that it is missing" in found.notes
+        assert found.settings == {"values": {"age": {code: ""}}}
+        read = load(right.model_copy(update=found.settings), STAYS, data_root=None).x
+        assert (read[-2:, 1] == 1).all() and not read[:-2, 1].any()
+    for row in ("99;10;30.000;yes", "98;999;30.000;yes\n5;10;30.000;no"):  # 99 is old, and no number comes twice
+        (tmp_path / "stays.csv").write_text(f"{text}\n{row}", encoding="utf-8")
+        assert not any("CODE" in note for note in check_records(right, STAYS, None).notes)
+
+
+def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
+    text = "age,seen,ward,age,y\n40,2024-01-31,North,41,benign\n50,2024-02-01,South,51,malignant\n"
+    assert "TWO COLUMNS are called age: the first one is read" in checked(tmp_path, text)[0]
+
+
+def test_a_unit_in_both_names_decides_between_columns_that_fit_alike(tmp_path: Path) -> None:
+    km = {"kind": "number", "low": 0.2, "high": 64}
+    days = {"kind": "number", "low": 0, "high": 150}
+    columns = [km | {"name": "distance_km"}, days | {"name": "waiting_days"}]
+    task = Task.model_validate({"classes": ["no", "yes"], "inputs": {"kind": "table", "columns": columns}})
+    rows = [f"{0.5 + 60 * (n / 50) ** 6:.1f},{n * n // 19},{'yes' if n % 2 else 'no'}" for n in range(50)]
+    (tmp_path / "far.csv").write_text("\n".join(["Weg km,Wartezeit,y", *rows]), encoding="utf-8")
+    found = check_records(DataSource(source=str(tmp_path / "far.csv")), task, None)
+    assert found.settings["rename"] == {"Weg km": "distance_km", "Wartezeit": "waiting_days"}

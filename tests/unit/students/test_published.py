@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -126,12 +127,14 @@ def test_what_does_not_fit_the_schema_is_named_by_column_and_line(file: Path, tm
 
     good = frame_of(10)
     assert "no column ward; there are patient, age, weight, born" in told(good.drop(columns="ward"))
+    unknown = told(good.assign(ward=["1", "", "Surgery", "2", "1", "1", "3", "NA", "1", "1"]))
     assert (
-        "column ward: 2 values are unknown categories: 'Surgery', '3' (lines 4, 8); the task knows 1, 2, surgery"
-        in (told(good.assign(ward=["1", "", "Surgery", "2", "1", "1", "3", "NA", "1", "1"])))
-    )
+        "column ward: 2 values are unknown categories: 'Surgery', '3' (lines 4, 8); the task knows 1, 2, surgery: set "
+        'values = { "ward" = { "Surgery" = "…" } } below [data] in a TOML file that --settings names, or let them '
+        "count as missing values (--unknown-as-missing;"
+    ) in unknown
     assert "column age: 1 value is no number" in (text := told(good.assign(age=["4", "old", *["1"] * 8])))
-    assert "(line 3)" in text
+    assert "(line 3)" in text and 'values = { "age" = { "old" = "" } } below [data] in a TOML file' in text
     assert "no column nobody to pass on" in told(good, "--id", "nobody")
     assert "must end in .csv or .parquet" in refused("predict", file, new, "-o", tmp_path / "out.txt")
     (tmp_path / "new.docx").write_bytes(b"PK")
@@ -151,7 +154,13 @@ def test_a_file_is_read_as_the_institutions_own_settings_say(file: Path, tmp_pat
     words = ["predict", str(file), str(tmp_path / "new.csv"), "--settings", str(tmp_path / "party.toml")]
     CliRunner().invoke(app, [*words, "-o", str(tmp_path / "out.csv")], catch_exceptions=False)
     same = cg.load_student(file).predict_proba(frame_of(12).assign(weight=np.nan))
-    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv").filter(like="probability"), same)
+    predicted = pd.read_csv(tmp_path / "out.csv")
+    np.testing.assert_allclose(predicted.filter(like="probability"), same)
+    labelled = excel.drop(columns="weight").assign(sick=predicted["prediction"])
+    labelled.to_csv(tmp_path / "new.csv", index=False, sep=";", encoding="latin-1")
+    words = ["evaluate", *words[1:], "--label", "sick", "--json"]
+    told = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert json.loads(told.stdout)["accuracy"] == 1.0, "the class it gives, by the same settings"
 
 
 def test_the_sheet_of_a_workbook_is_that_of_the_settings(file: Path, tmp_path: Path) -> None:

@@ -153,19 +153,26 @@ def test_weights_that_were_edited_are_another_question_and_damaged_ones_are_noti
     assert spent == ROUNDS + 2 or "do not fit the budget" in (record.labels.stopped or "")
 
 
-def test_parties_whose_policy_bears_some_rounds_alone_refuse_the_first(public: PublicData, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("limit", "too_little", "enough"),
+    [("record_epsilon", 1.2, 4.0), ("queries", ROUNDS - 1, ROUNDS)],
+)
+def test_parties_whose_policy_bears_some_rounds_alone_refuse_the_first(
+    public: PublicData, tmp_path: Path, limit: str, too_little: float, enough: float
+) -> None:
     """They answered it: a student of one noisy round of several was published, and the budget gone."""
 
-    def run_with(epsilon: float) -> tuple[LocalParties, run.CoordinatorRun]:
+    def run_with(most: float) -> tuple[LocalParties, run.CoordinatorRun]:
         own = {name: records(seed, 80) for seed, name in enumerate(("a", "b", "c", "d", "e"))}
-        policy = POLICY.model_copy(update={"record_epsilon": epsilon})
+        policy = POLICY.model_copy(update={limit: most})
         columns = {name: (one.x, one.labels()) for name, one in own.items()}
         parties = LocalParties(columns, TASK, policy=policy)
-        return parties, driven(parties, public, tmp_path / str(epsilon))
+        return parties, driven(parties, public, tmp_path / str(most))
 
-    few, refused = run_with(1.2)
-    with pytest.raises(QuorumNotReached, match="refused-cost"):
+    few, refused = run_with(too_little)
+    with pytest.raises(QuorumNotReached, match="refused-cost" if limit == "record_epsilon" else "refused-queries"):
         refused.label()
     assert [party._own.book().record_spent() for party in few._parties.values()] == [0.0] * 5
-    _, borne = run_with(4.0)
-    assert borne.label().labels is not None
+    _, borne = run_with(enough)
+    label = borne.label().labels
+    assert label is not None and label.stopped is None

@@ -134,3 +134,11 @@ def test_one_bar_never_goes_back_from_the_first_step_to_the_last() -> None:
     ]
     shares = [share_done(asks, {"step": step, "done": done, "total": of}, rounds) for step, done, of, rounds in steps]
     assert shares == sorted(shares) and shares[0] == 0.0 and shares[-1] == 1.0
+
+
+def test_the_page_rounds_what_is_spent_up_as_every_other_page_does(config: ConsortiumConfig) -> None:
+    """It said 0.9227 of an ε for which the statement said 0.9228."""
+    status = Snapshots(config, LiveState(), now=lambda: NOW)()
+    unit = {"spent": 0.922701, "budget": 1.0, "left": 0.077299}
+    page = render(status | {"privacy": status["privacy"] | {"units": {"record": unit}}})
+    assert page.count("0.9228") == 2 and "0.9227<" not in page

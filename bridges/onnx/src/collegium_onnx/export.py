@@ -14,9 +14,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from collegium.data.encoding import read_numbers, text_of, texts_of
+from collegium.data.encoding import text_of, texts_of
 from collegium.data.examples import encode
 from collegium.data.invented import drawn_inputs
+from collegium.data.numbers import read_numbers
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError, DataError
 from collegium.models.students import Student

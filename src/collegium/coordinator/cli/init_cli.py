@@ -115,6 +115,10 @@ def init(
         typer.echo(f"left out: {left}: {why}", err=True)
     if draft.left_out:
         typer.echo("a column is taken in all the same by --column NAME=number, =category or =date", err=True)
+    for one, rows in draft.none.items():
+        typer.echo(
+            f"look at {one}: 'none' counts as missing ({rows} rows); if it is a value, add it to categories", err=True
+        )
     for alike in (column for column, values in draft.categories.items() if known and values == set(known)):
         typer.echo(f"look at {alike}: its values are the classes; if it is the class, write --label {alike}", err=True)
     missing = "" if known else " and fill in the classes under [task]"

@@ -11,14 +11,21 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from collegium.coordinator.cli.student_use_cli import calibrate, drift, export, predict
+from collegium.coordinator.cli.student_use_cli import (
+    ReadAs,
+    calibrate,
+    drift,
+    export,
+    predict,
+    read_as,
+    settings_named,
+)
 from collegium.coordinator.run.label_set import student_quality
 from collegium.coordinator.run.run_folder import read_labels, read_run
 from collegium.coordinator.settings.run_config import load_public
-from collegium.data import DataSource, array_spec, data_root, load
+from collegium.data import array_spec, data_root, load
 from collegium.errors import ConfigurationError, DataError, PoolMismatch, StorageError
 from collegium.privacy.analysis.evaluation import share_right
-from collegium.settings import validate_config
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit a student from issued labels, and use it.")
 
@@ -110,6 +117,7 @@ def evaluate(
     start: Annotated[int, typer.Option(min=0, help="The first record to use.")] = 0,
     stop: Annotated[int | None, typer.Option(min=1, help="The record to stop before.")] = None,
     label: Annotated[str | None, typer.Option(help="The column that holds the class.")] = None,
+    settings: ReadAs = None,
     root: DataRoot = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -118,8 +126,9 @@ def evaluate(
     from collegium.coordinator.students.published import load_student
 
     model = load_student(student, device=device).student
-    values = {"source": source, "split": split, "start": start, "stop": stop, "label": label}
-    examples = load(validate_config(values, DataSource, "options"), model.task, data_root=data_root(root))
+    with settings_named(settings):
+        data = read_as(settings, source, split=split, start=start, stop=stop, label=label)
+        examples = load(data, model.task, data_root=data_root(root))
     if examples.y is None:
         raise DataError(f"{source} has no labels; name their column with --label")
     quality = student_quality(model, examples.x, examples.y, model.task)

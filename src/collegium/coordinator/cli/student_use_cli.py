@@ -71,8 +71,8 @@ def predict(
     if ending not in (".csv", ".parquet"):
         raise ConfigurationError(f"cannot write predictions to {output}: its name must end in .csv or .parquet")
     model = load_student(student, device=device)
-    with _settings_named(settings):
-        source = _read_as(settings, inputs, unknown="missing" if unknown_as_missing else "refuse")
+    with settings_named(settings):
+        source = read_as(settings, inputs, unknown="missing" if unknown_as_missing else "refuse")
         table = model.predict_source(source, id_column or ())
     said = [*([REHEARSAL] if is_rehearsed(student) else []), *_said_of_unusual(table)]
     if ending == ".csv":
@@ -131,8 +131,8 @@ def calibrate(
         raise ConfigurationError(
             f"the student has no class {positive!r}: --positive is one of {', '.join(model.task.classes)}"
         )
-    with _settings_named(settings):
-        examples = load(_read_as(settings, labelled, label=label), model.task, data_root=None)
+    with settings_named(settings):
+        examples = load(read_as(settings, labelled, label=label), model.task, data_root=None)
         y = examples.labels()
     made = calibrated(model, examples.x, y)
     typer.echo(f"records     {len(y)} of {labelled}")
@@ -207,9 +207,9 @@ def drift(
     from collegium.data.loading.loading import load_inputs
 
     model = load_student(student, device=device)
-    with _settings_named(settings):
-        known = load_inputs(_read_as(None, pool, unknown="missing"), model.task)[0]
-        new = load_inputs(_read_as(settings, inputs, unknown="missing"), model.task)[0]
+    with settings_named(settings):
+        known = load_inputs(read_as(None, pool, unknown="missing"), model.task)[0]
+        new = load_inputs(read_as(settings, inputs, unknown="missing"), model.task)[0]
     found = compared(model.student, known, new)
     if as_json:
         typer.echo(json.dumps({"inputs": len(new), "pool": len(known), "compared": found.to_dict("records")}))
@@ -240,8 +240,8 @@ def export(
         from collegium_onnx import export_onnx
     raw = None
     if inputs is not None:
-        with _settings_named(settings):
-            raw = load_inputs(_read_as(settings, inputs, unknown="missing"), model.task)[2]
+        with settings_named(settings):
+            raw = load_inputs(read_as(settings, inputs, unknown="missing"), model.task)[2]
     compared, difference = export_onnx(model.student, onnx, raw)
     on = "drawn inputs" if inputs is None else f"inputs of {inputs}"
     typer.echo(f"{onnx} gives the student's probabilities on {compared} {on} (largest difference {difference:.1g})")
@@ -265,7 +265,7 @@ def _said_of_unusual(table: "pd.DataFrame") -> list[str]:
     return said
 
 
-def _read_as(settings: Path | None, inputs: Path, **given: str) -> DataSource:
+def read_as(settings: Path | None, inputs: Path | str, **given: object) -> DataSource:
     """The inputs as a source, to be read in the way that the section ``data`` of a TOML file says."""
     how = {} if settings is None else read_toml(settings)[0].get("data", {})
     values = {name: how[name] for name in _READING if name in how} | {"source": str(inputs)} | given
@@ -273,7 +273,7 @@ def _read_as(settings: Path | None, inputs: Path, **given: str) -> DataSource:
 
 
 @contextmanager
-def _settings_named(settings: Path | None) -> Iterator[None]:
+def settings_named(settings: Path | None) -> Iterator[None]:
     """Advice about settings names where they are written: whoever uses a student has no ``source`` of a party."""
     try:
         yield

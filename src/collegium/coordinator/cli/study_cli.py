@@ -1,6 +1,8 @@
 """`collegium study new | list`: several studies of one consortium, under one account of its parties' records."""
 
 import json
+import math
+from bisect import bisect
 from typing import Annotated
 
 import typer
@@ -13,6 +15,7 @@ from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.settings import filled
 from collegium.whole_files import is_held, make_folder, write_new, write_whole
+from collegium_accounting.game.gaussian import gaussian_epsilon
 from collegium_accounting.terminal import epsilon_text
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
@@ -35,7 +38,7 @@ def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The s
         consortium=config.name,
         file=config_file,
         epsilon=config.budget.epsilon,
-        study=0.95 * left if spent > 0 and (left := config.budget.epsilon - spent) > 0 else config.budget.epsilon,
+        study=0.95 * left_beside(spent, config.budget.epsilon, config.budget.delta) or config.budget.epsilon,
         spent=spent,
         delta=config.budget.delta,
         count=config.queries.count,
@@ -85,8 +88,23 @@ def list_(
         typer.echo(json.dumps({"studies": studies, "epsilon_spent": spent, "unit": unit}))
         return
     for one in studies:
-        typer.echo(f"{one['study']:<24}{one['state']:<14}{one['labels'] or 0} labels")
+        typer.echo(f"{one['study']:<24}{one['labels'] or 0:>7} labels  {one['state']}")
     typer.echo(f"all together: ε = {epsilon_text(spent)} spent for one {unit}")
+
+
+def left_beside(spent: float, epsilon: float, delta: float) -> float:
+    """About the ε of sums that cost ``epsilon`` together with what is ``spent``; 0 where nothing was, or is left.
+
+    For a proposal alone: all is taken for Gaussian noise, whose squared μ add up. The ledger holds the budget.
+    """
+    if not 0.0 < spent < epsilon:
+        return 0.0
+
+    def mu(of: float) -> float:
+        return bisect(range(1, 10**6), of, key=lambda number: gaussian_epsilon(number / 1e4, 0.0, delta)) / 1e4
+
+    left = math.sqrt(mu(epsilon) ** 2 - mu(spent) ** 2)
+    return gaussian_epsilon(left, 0.0, delta) if left else 0.0
 
 
 def _spent(config: ConsortiumConfig) -> tuple[float, str]:

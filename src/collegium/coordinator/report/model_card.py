@@ -9,7 +9,8 @@ from pathlib import Path
 from collegium.coordinator.report.page import promises_of, templates
 from collegium.coordinator.run.label_set import Quality
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.data.task import EPOCH, Task
+from collegium.data.numbers import EPOCH
+from collegium.data.task import Task
 from collegium.whole_files import write_whole
 
 FEW_LABELS = 3

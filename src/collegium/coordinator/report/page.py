@@ -70,7 +70,6 @@ def render(run: RunRecord) -> str:
             promises=promises,
             same_again=SAME_AGAIN,
             weak_classes=[] if student is None else student.weak,
-            weak_measured=run.evaluation.measures.weak if run.evaluation and run.evaluation.measures else [],
             evaluation=run.evaluation,
             on_scale=[
                 (f"one {one['unit_is']}", one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)

@@ -213,6 +213,8 @@ def _policy_lines(config: ConsortiumConfig, public: PublicData) -> Iterator[str]
     for name, value in announced_terms(config.run, asked, public.spec).policy().items():
         beside = name in ("queries", "record_epsilon", "epsilon", "record_rho")
         more = "  # and as much more as `collegium party show` says was answered or spent" if beside else ""
+        if name == {"record": "record_epsilon", "party": "epsilon"}[config.budget.unit]:
+            more += f"; {config.budget.epsilon:g} in all where that was this consortium's alone"
         yield f"{name} = {toml_value(value)}{more}"
 
 

@@ -13,11 +13,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from collegium.data.encoding import MISSING, read_numbers, texts_of
+from collegium.data.encoding import MISSING, texts_of
 from collegium.data.loading.files import find, found_settings, image_files, open_npz, read_table
+from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource
-from collegium.data.task import EPOCH
+from collegium.data.numbers import EPOCH, read_numbers
+from collegium.data.task import NumberColumn, TableInputs
+from collegium.data.texts import written
 from collegium.errors import ConfigurationError, DataError
 from collegium.extras import optional_import
 from collegium.settings import nearest, toml_value
@@ -30,6 +34,15 @@ ROWS_PER_CODE = 3
 """Provided that so many rows share a value on average."""
 UNNAMED = 32
 """So many columns whose names differ by their numbers alone, all of them numbers, are one vector."""
+ROWS_LOOKED_AT = 1000
+"""For how a file writes its numbers and dates."""
+READABLE = 0.8
+"""A column of which so much is read as numbers, or as dates, is meant to be one of these."""
+_POINT: list[dict[str, str]] = [{"thousands": ","}, {"thousands": " "}, {"thousands": "'"}]
+_COMMA = [{"decimal": ","}, *({"decimal": ",", "thousands": one} for one in (".", " "))]
+BY_COMMAS, BY_OTHERS = [{}, *_POINT, *_COMMA], [{}, *_COMMA, *_POINT]
+"""How the numbers of a file may be written, the likeliest first: with commas between its values, and otherwise."""
+DATES: list[dict[str, str]] = [{}, {"dates": "dd/mm/yyyy"}, {"dates": "mm/dd/yyyy"}]
 ROWS_THAT_TELL = 20
 """With fewer rows, values that all differ say nothing about whether a column identifies its row."""
 
@@ -44,12 +57,14 @@ class Draft:
     inputs : the lines below ``[task.inputs]``.
     left_out : columns that are no inputs, and why.
     categories : the values of each column of categories.
+    none : of columns of categories, in how many rows "none" stands, which may be a value.
     """
 
     source: dict[str, object]
     inputs: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     categories: dict[str, set[str]] = field(default_factory=dict)
+    none: dict[str, int] = field(default_factory=dict)
 
 
 def draft_of(
@@ -103,9 +118,15 @@ def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Seq
     if not kinds and (size := _vector_size(values)):
         draft.inputs = ['kind = "vector"', f"size = {size}"]
         return draft
-    columns = {name: _Column(name, texts_of(frame[column])) for name, column in zip(names, frame.columns, strict=True)}
-    if any(column.decimal_comma for column in columns.values()):
-        draft.source["decimal"] = ","
+    columns = {name: _Column(name, frame[column]) for name, column in zip(names, frame.columns, strict=True)}
+    how = DataSource.model_validate(draft.source)
+    marks = BY_COMMAS if how.separator == "," else BY_OTHERS
+    for kind, spellings in (("number", marks), ("date", DATES)):
+        read = [sum(column.reads(kind, how, one) for column in columns.values()) for one in spellings]
+        draft.source |= spellings[int(np.argmax(read))]
+    how = DataSource.model_validate(draft.source)
+    for column in columns.values():
+        column.read(how)
     lines = []
     for name, column in columns.items():
         kind, why = ("out", "") if name in out else (kinds[name], "as told") if name in kinds else column.kind()
@@ -116,6 +137,7 @@ def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Seq
             lines.append(f"    {column.line(kind, categories)}")
             if kind == "category":
                 draft.categories[name] = column.different
+                draft.none |= {name: column.none} if column.none else {}
     if not any(line.strip().startswith("{") for line in lines):
         raise DataError("no column of the pool can be an input: say what one is with --column NAME=KIND")
     draft.inputs = ['kind = "table"', "columns = [", *lines, "]"]
@@ -136,25 +158,44 @@ def _vector_size(frame: pd.DataFrame) -> int:
 class _Column:
     """One column of a public table: what it may be, and its line in the configuration."""
 
-    def __init__(self, name: str, texts: Any) -> None:
+    def __init__(self, name: str, values: "pd.Series[Any]") -> None:
         self._name = name
-        self._rows = len(texts)
-        self._texts = [text for text in texts.tolist() if text.lower() not in MISSING]
-        known = pd.Series(self._texts, dtype=object)
-        (points, no_point), (commas, no_comma) = read_numbers(known), read_numbers(known, ",")
-        self.decimal_comma = bool(no_point) and not no_comma
-        """Whether its values are numbers with a comma before the fraction."""
-        self._is_number = not no_point or self.decimal_comma
-        self._numbers = commas if self.decimal_comma else points
-        self._days, no_date = read_numbers(known, dates=True)
-        self._is_date = not no_date
+        self._rows = len(values)
+        texts = texts_of(values)
+        self.none = sum(text.lower() == "none" for text in texts.tolist())
+        known = np.array([text.lower() not in MISSING for text in texts.tolist()], dtype=bool)
+        self._texts, self._written = texts[known].tolist(), pd.Series(written(values)[known], dtype=object)
+        self._numbers = self._days = np.empty(0)
+        self._no_number, self._no_date = list[str](), list[str]()
+
+    def reads(self, kind: str, how: DataSource, spelling: Mapping[str, str]) -> int:
+        """How many of some values are numbers, or dates, under a spelling; 0 where they are too few for that."""
+        some = self._written.iloc[:: max(1, len(self._written) // ROWS_LOOKED_AT)]
+        if not any(map(str.isdigit, "".join(some))):
+            return 0
+        _, unread = _read(some, kind, how.model_copy(update=dict(spelling)))
+        return len(some) - len(unread) if len(unread) <= (1 - READABLE) * len(some) else 0
+
+    def read(self, how: DataSource) -> None:
+        """Take the values for what they are under a spelling."""
+        self._numbers, self._no_number = _read(self._written, "number", how)
+        self._days, self._no_date = _read(self._written, "date", how)
+
+    @property
+    def _is_number(self) -> bool:
+        return not self._no_number
+
+    @property
+    def _is_date(self) -> bool:
+        return not self._no_date
 
     def kind(self) -> tuple[str, str]:
         """One of `KINDS`, and why where it is ``out``."""
         different = len(self.different)
         one_each = different == self._rows >= ROWS_THAT_TELL
         if different < 2:
-            return "out", "no values" if not self._texts else "the same value in every row"
+            one = "one value beside 'none', which counts as missing" if self.none else "the same value in every row"
+            return "out", one if self._texts else "no values"
         if self._is_number:
             whole = bool((self._numbers == np.rint(self._numbers)).all())
             if whole and one_each:
@@ -162,6 +203,9 @@ class _Column:
             return "category" if whole and self._few else "number", ""
         if self._is_date:
             return "date", ""
+        for unread, what in ((self._no_number, "numbers"), (self._no_date, "dates")):
+            if len(unread) <= (1 - READABLE) * len(self._texts):
+                return "out", f"{len(unread)} values are no {what}, such as {unread[0]!r}; correct them in the pool"
         if one_each or 2 * different > self._rows >= ROWS_THAT_TELL:
             return "out", f"{different} different texts in {self._rows} rows; a name or an identity is no input"
         return "category", ""
@@ -196,6 +240,12 @@ class _Column:
         most = _rounded(float(self._numbers.max()), math.ceil)
         most = most if least < most else least + 1
         return f'{{ kind = "number", name = {name}, low = {least:.12g}, high = {most:.12g} }},'
+
+
+def _read(texts: "pd.Series[Any]", kind: str, how: DataSource) -> tuple[NDArray[np.float64], list[str]]:
+    inputs = TableInputs(columns=(NumberColumn(kind=kind, name="x", low=0, high=1),))  # type: ignore[arg-type]
+    spelt = respelt_numbers(texts.to_frame("x"), how, inputs)["x"]
+    return read_numbers(spelt, how.decimal, dates=kind == "date")
 
 
 def _in_order(counts: Sequence[tuple[str, int]]) -> list[str]:

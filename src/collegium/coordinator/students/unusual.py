@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.data.encoding import read_numbers
+from collegium.data.numbers import read_numbers
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.models.calibrated import CalibratedStudent
 from collegium.models.features import distances_squared, extract

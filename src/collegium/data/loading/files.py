@@ -106,6 +106,8 @@ def read_table(path: Path, source: DataSource) -> pd.DataFrame:
         case excel.ENDING:
             return excel.read_sheet(path, source.sheet, source.decimal)
     advice = "; save it as .xlsx or CSV" if path.suffix.lower() in (".xls", ".xlsm", ".xlsb", ".ods") else ""
+    if path.suffix.lower() in (".db", ".sqlite", ".sqlite3"):
+        advice = f"; a database is named by its URL, sqlite:///{path}, and a query"
     raise DataError(f"{path} is no .npz, .csv, .parquet or .xlsx file and no folder of images{advice}")
 
 

@@ -38,7 +38,7 @@ from collegium.data.loading.files import find, header_of, is_large_table, parque
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import ENTRY_POINT_GROUP, NAMED_SETS, DataSource, Indices, Records, named_sources
 from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
-from collegium.data.texts import counted
+from collegium.data.texts import counted, written
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.extras import installed, load_plugin
 
@@ -300,13 +300,19 @@ def _renamed(records: Records, frame: pd.DataFrame, source: DataSource) -> pd.Da
     for name in (*source.values, *source.scale):
         if name not in renamed.columns:
             raise DataError(f"{records.origin}: values or scale names {name!r}, but there are {_listed(renamed)}")
-    return renamed.assign(**{name: respelt(renamed[name], meant) for name, meant in source.values.items()})
+    return renamed.assign(**{name: respelt(renamed[name], meant, written) for name, meant in source.values.items()})
 
 
-def respelt(values: pd.Series[Any], meant: Mapping[str, str]) -> NDArray[np.str_]:
-    """The values as texts, each replaced by what ``meant`` says that this spelling stands for."""
+def respelt(
+    values: pd.Series[Any], meant: Mapping[str, str], others: Callable[[pd.Series[Any]], NDArray[np.str_]] = texts_of
+) -> NDArray[np.str_]:
+    """The values as texts, each replaced by what ``meant`` says that this spelling stands for; ``others`` as they are.
+
+    A column of numbers needs `written` for others: whether 200.000 is two hundred is not known here.
+    """
     spelled = {text_of(spelling): text for spelling, text in meant.items()}
-    return np.array([spelled.get(text, text) for text in texts_of(values).tolist()], dtype=np.str_)
+    pairs = zip(texts_of(values).tolist(), others(values).tolist(), strict=True)
+    return np.array([spelled.get(text, other) for text, other in pairs], dtype=np.str_)
 
 
 def _encoded(

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from collegium.data.encoding import read_numbers
 from collegium.data.loading.sources import DataSource
+from collegium.data.numbers import read_numbers
 from collegium.data.task import Inputs, NumberColumn, TableInputs
 from collegium.data.texts import written
 

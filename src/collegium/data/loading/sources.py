@@ -150,7 +150,7 @@ class DataSource(Frozen):
     @model_validator(mode="after")
     def _consistent(self) -> "DataSource":
         if self.is_database != (self.query is not None):
-            raise ValueError("query and a source that is a database's URL (dialect://…) belong together")
+            raise ValueError("a database's URL (dialect://…) and a query belong together: name both, or neither")
         if self.password_from is not None and not self.is_database:
             raise ValueError("password_from is for a database")
         if self.thousands == self.decimal:

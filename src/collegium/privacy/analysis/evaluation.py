@@ -73,6 +73,18 @@ class Measures(BaseModel):
         return self.accuracy.low > self.constant.high
 
     @property
+    def verdict(self) -> str:
+        """What a sentence about the classifier says of its quality, from "right for …" on."""
+        if self.accuracy is None or self.constant is None:
+            return "its quality drowned in the noise of the measurement: spend more ε on it"
+        right = f"right for {self.accuracy} of the institutions' own records"
+        always, value = f"always answering “{self.constant_class}”", f"({100 * self.constant.value:.1f} %)"
+        if not self.better_than_constant:
+            return f"{right}: not shown to be better than {always} {value}"
+        weak = ", ".join(f"“{name}” {100 * recall.value:.1f} %" for name, recall in self.weak[:3])
+        return f"{right}; {always} {value} is worse" + (f". Weak classes: {weak}" if weak else "")
+
+    @property
     def weak(self) -> list[tuple[str, Estimate]]:
         """The classes of which too small a share is answered right, with that share."""
         told = zip(self.classes, self.recall, strict=True)

@@ -1,0 +1,69 @@
+"""Numbers and dates as files write them."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.data.texts import MISSING, written
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EPOCH = date(1970, 1, 1)
+"""A date counts as the number of days since this one."""
+_DATE = re.compile(
+    r"(?:(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)|(?P<d>\d\d?)\.(?P<m>\d\d?)\.(?P<y>\d{4}))(?:[ T]\d\d:\d\d\S*)?"
+)
+"""2026-01-31 or 31.01.2026; the time of the day that may follow is not read."""
+
+
+def read_numbers(
+    values: pd.Series[Any], decimal: str = ".", *, dates: bool = False
+) -> tuple[NDArray[np.float64], list[str]]:
+    """The numbers that ``values`` write, or the days of the dates, and the texts that are neither.
+
+    Returns
+    -------
+    The numbers, shape ``[n]``, NaN where a value is missing or cannot be read; and each text that cannot be read, once
+    for every row that holds it.
+    """
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(values.dtype) and not dates:
+        return values.to_numpy(dtype=np.float64, na_value=np.nan), []
+    texts, where = np.unique(written(values), return_inverse=True)
+    read = [_days(text) if dates else _number(text, decimal) for text in texts]
+    numbers = np.array([math.nan if number is None else number for number in read])[where]
+    return numbers, [str(texts[row]) for row in where if read[row] is None]
+
+
+def _number(text: str, decimal: str) -> float | None:
+    """The number, NaN for a mark of a missing value, None for text that is neither."""
+    if text.lower() in MISSING:
+        return math.nan
+    if decimal == ",":
+        text = "no number" if "." in text else text.replace(",", ".")
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _days(text: str) -> float | None:
+    """The days since 1970-01-01 of a date, NaN for a mark of a missing value, None for text that is neither."""
+    if text.lower() in MISSING:
+        return math.nan
+    found = _DATE.fullmatch(text)
+    if found is None:
+        return None
+    year, month, day = found["year"] or found["y"], found["month"] or found["m"], found["day"] or found["d"]
+    try:
+        return float((date(int(year), int(month), int(day)) - EPOCH).days)
+    except ValueError:
+        return None
