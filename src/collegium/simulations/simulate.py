@@ -240,7 +240,7 @@ def _meet_machines() -> None:
     deadline = time.monotonic() + MACHINES_S
     while late := {
         node["NodeID"]: node["NodeManagerAddress"]
-        for node in ray.nodes()
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
         if node["Alive"] and node["NodeID"] not in met
     }:
         if time.monotonic() > deadline:
