@@ -52,7 +52,7 @@ from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.pool_shares import of_frequencies, shares_in_classes, threshold
-from collegium.models.pool_spectrum import KAPPA, SHORT, PoolSpectrum
+from collegium.models.pool_spectrum import DROWNED, KAPPA, SHORT, PoolSpectrum
 from collegium_accounting.mechanisms.class_sums import ONE, code_one, count_of_one
 from collegium_accounting.units import IntArray
 
@@ -405,6 +405,17 @@ class OfPool:
     def spectrum(self) -> PoolSpectrum:
         """Of the pool, under the map of the sums."""
         return self._known.spectrum
+
+    @property
+    def drowned(self) -> tuple[int, int] | None:
+        """How many records the sums count, and up to how many noise decides; None where there are more.
+
+        None too where whole parties are protected: the sums do not count their records.
+        """
+        classes, sums = len(self.student.task.classes), self._sums
+        count, needed = sums.count(classes), self.spectrum.contributions_needed(sums._noise(), classes)
+        few = sums.contributions is None and DROWNED * count < needed
+        return (round(count), int(needed // DROWNED)) if few else None
 
     def worse(self, probabilities: Floats) -> bool:
         """Whether the records' classes surely agree less with these ``probabilities`` than with the student's.

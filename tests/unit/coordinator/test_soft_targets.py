@@ -25,5 +25,5 @@ def test_a_student_that_learns_votes_without_noise_is_refused_before_a_party_is_
 
 
 def test_a_student_is_given_released_labels_and_sums_and_the_public_pool_alone() -> None:
-    public = {"task", "pool", "seed", "device", "progress", "cache"}
+    public = {"task", "pool", "seed", "device", "threads", "progress", "cache"}
     assert {field.name for field in fields(LearningProblem)} == public | {"indices", "labels", "sums"}

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from collegium.coordinator.run.screen import CLEAR, DROWNED
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.run_config import SumsConfig
 from collegium.data import Examples
 from collegium.data.loading.loading import default_task
 from collegium.models.kernels import KernelMap
 from collegium.models.noisy_sums import NoisySums, Round
-from collegium.models.pool_spectrum import PoolSpectrum
+from collegium.models.pool_spectrum import CLEAR, DROWNED, PoolSpectrum
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 
 
@@ -25,9 +24,15 @@ def test_digits_are_as_good_as_the_forecast_says(digits: Examples, share: float,
     noise = len(private) / share / spectrum.contributions_needed(1.0, 10)
     sums = RecordsOfClasses(private, task).sums(kernel)
 
-    def right(deviation: float) -> float:
+    def released(deviation: float) -> NoisySums:
         drawn = np.rint(np.random.default_rng(1).normal(0.0, deviation, len(sums))).astype(np.int64)
-        student = NoisySums(spec, (Round(sums + drawn, deviation),)).classifier(pool.x, task, spectrum=spectrum)
+        return NoisySums(spec, (Round(sums + drawn, deviation),))
+
+    def right(deviation: float) -> float:
+        student = released(deviation).classifier(pool.x, task, spectrum=spectrum)
         return float((student.predict(test.x) == test.y).mean())
 
+    few = released(1.1 * noise).of_pool(pool.x, task).drowned
+    assert (few is not None) == (share * DROWNED <= 1.0)
+    assert few is None or few[0] < few[1] == pytest.approx(1.1 * len(private), abs=1)
     assert least <= right(noise) / right(1.0) <= most

@@ -20,6 +20,7 @@ from collegium.coordinator.run.factories import ledger_id
 from collegium.coordinator.run.foreseen import Foreseen, charged, origin_of
 from collegium.coordinator.run.label_set import UNASKED, LabelSet, student_quality
 from collegium.coordinator.run.run_record import (
+    FEW_RECORDS,
     SAME_AGAIN,
     GroupsRecord,
     LedgerRecord,
@@ -302,7 +303,9 @@ class OpenRun:
 
         Where the budget, the parties' policies or the sums so far leave no further one, those so far label all.
         """
-        pending, pool, missing = self._labels.pending(queries), self._public.pool.x, ""
+        pending, missing = self._labels.pending(queries), ""
+        if not pending and self.record.labels is not None:
+            return self.record.labels.stopped
         same = bool(pending) and not sums.lacking and not self.record.rounds
         if pending:
             try:
@@ -316,15 +319,23 @@ class OpenRun:
             check_counts(self._counted())
             self._note_groups(sums.verdict)
             self._note_head()
-            shares = sums.held[-1].of_pool(pool, self._config.task, self._setup.compute.device).probabilities
-            outcomes = shares[[queries[key] for key in pending]].argmax(axis=1)
+        if not sums.held:  # all inputs had labels
+            return None
+        found = sums.held[-1].of_pool(self._public.pool.x, self._config.task, self._setup.compute.device)
+        if pending:
+            outcomes = found.probabilities[[queries[key] for key in pending]].argmax(axis=1)
             if not self._labels.give(pending, outcomes, len(sums.held)):
                 return self._why_stopped()
             self._note_batch()
             self._releases.asking.show_ledger()
         known, all_ = len(sums.held), len(sums.held) + sums.lacking
-        few = f"labels and student follow from {known} of {all_} class sums alone{missing}"
-        return few if 0 < known < all_ else SAME_AGAIN if same else None
+        notes = [SAME_AGAIN] if same else []
+        if known < all_:
+            notes = [f"labels and student follow from {known} of {all_} class sums alone{missing}"]
+        if found.drowned is not None:
+            notes.append(FEW_RECORDS.format(*found.drowned))
+            logger.warning("%s", notes[-1], extra=event("few-records"))
+        return "; ".join(notes) or None
 
     def _note_groups(self, verdict: Verdict) -> None:
         """Note how the institutions were summed, and tell which of them are left out."""

@@ -38,6 +38,11 @@ SAME_AGAIN = (
 )
 """What run.json, the report and the last line say of a study that is no new one."""
 
+FEW_RECORDS = (
+    "the sums count about {:,} records, and noise decides with up to {:,}: spend more ε, or take in more institutions"
+)
+"""What run.json, the report and the last line say where labels follow from noise."""
+
 UNBOUNDED = (
     "One institution that sends what no records of its own give may have decided the student and its figures: there "
     "were no groups, and no cap (budget.records_per_party)."

@@ -10,12 +10,10 @@ from collegium.coordinator.run.colluders import Colluders
 from collegium.coordinator.run.factories import Division
 from collegium.coordinator.run.foreseen import Foreseen
 from collegium.limits import MAX_RECORDS_PER_PARTY
+from collegium.models.pool_spectrum import CLEAR, DROWNED
 from collegium.privacy.analysis.evaluation import within
 from collegium.protocol.secure_sum.plan import GraphPlan
 
-DROWNED, CLEAR = 10, 4
-"""With a tenth of the needed contributions most labels were wrong; with four times as many, nine tenths of the
-accuracy without noise were there (digits, Banking77, medical abstracts, the patients of docs/differing-files.md)."""
 _COUNTED = {"evaluation": "how right the student is", "pool_check": "how well the pool covers their records"}
 
 
