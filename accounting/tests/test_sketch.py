@@ -56,7 +56,11 @@ def _dropped_that_matter(case: Case) -> int:
     return count
 
 
-def test_no_cell_is_left_out_that_could_be_largest_or_loose_or_have_the_best_corner() -> None:
+@pytest.mark.parametrize("few", [0.0, 1.1], ids=["each row", "rows together"])
+def test_no_cell_is_left_out_that_could_be_largest_or_loose_or_have_the_best_corner(
+    few: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "_FEW", few)
     assert [_dropped_that_matter(case) for case in _cases()] == [0] * 12
 
 

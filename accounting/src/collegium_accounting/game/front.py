@@ -32,6 +32,9 @@ _VALUES_AT_ONCE, _FEWEST_ROWS, _FEWEST_UNSEARCHED = 2**18, 128, 512
 _FEWEST_SKETCHED, _ROWS_APART = 512, 32
 """From so many rows on most cells are left out by a sketch; rows so far apart say which are likely to be large."""
 
+_ROWS_TOGETHER, _FEW = 16, 0.06
+"""The largest of so many neighbouring rows, entry by entry, stands for all where it leaves this share of cells."""
+
 _SPACING = ((0.13, 0.01), (0.18, 0.02), (0.35, 0.04), (math.inf, 0.1))
 """Up to these shares of the largest |log k| curves, which bend near k = 1, are sketched at points so far apart."""
 
@@ -202,8 +205,12 @@ class _Sketch:
         corner, bound = self.part.of(np.unique(likely)).values(whole, exact=False)
         least = np.maximum((corner if searched else bound).max(axis=0) * sure, 0.5)  # values are whole numbers
         with np.errstate(over="ignore", invalid="ignore"):  # what passes single precision matters
-            above = (whole @ self.shares).astype(np.float32) @ self.columns
-            matters = ~(above < (least * sure).astype(np.float32)[:, None]).all(axis=0)
+            scaled = ((whole @ self.shares) / least[:, None]).astype(np.float32)
+            for together in (_ROWS_TOGETHER, 1):
+                above = np.maximum.reduceat(scaled, np.arange(0, len(whole), together), axis=0) @ self.columns
+                matters = np.asarray(~(above < np.float32(sure)).all(axis=0))
+                if matters.mean() < _FEW:
+                    break
         found = matters[self.part.corner_of].any(axis=1) & (self.part.by_corners | searched)
         found[self.alone] |= matters[len(self.part.corners) :]
         found[:1] = True  # where nothing can be gained, all are the same
