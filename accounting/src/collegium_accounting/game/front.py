@@ -4,6 +4,7 @@ Any set of cells that covers all positions gives an upper bound; smaller cells g
 from a family's few root cells and splits those that matter for the value function of the round at hand.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,8 +26,17 @@ _CELLS_AT_ONCE = 512
 _MOST_CELLS = 20_000
 """Cells are split no further when there are so many; the bound is then less close, and the gap says how much."""
 
-_VALUES_AT_ONCE, _FEWEST_ROWS = 2**18, 128
+_VALUES_AT_ONCE, _FEWEST_ROWS, _FEWEST_UNSEARCHED = 2**18, 128, 512
 """Products are computed for so many rows at once that their values stay near the processor."""
+
+_FEWEST_SKETCHED, _ROWS_APART = 512, 32
+"""From so many rows on most cells are left out by a sketch; rows so far apart say which are likely to be large."""
+
+_ROWS_TOGETHER, _FEW = 16, 0.06
+"""The largest of so many neighbouring rows, entry by entry, stands for all where it leaves this share of cells."""
+
+_SPACING = ((0.13, 0.01), (0.18, 0.02), (0.35, 0.04), (math.inf, 0.1))
+"""Up to these shares of the largest |log k| curves, which bend near k = 1, are sketched at points so far apart."""
 
 _EXACT = 52
 """Bits of whole numbers that double precision holds exactly, with one for a sum of two."""
@@ -107,6 +117,13 @@ class _Part:
     corner_of: IntArray
     by_corners: NDArray[np.bool_]
 
+    def of(self, some: IntArray) -> "_Part":
+        """Only these of its cells."""
+        corners, corner_of = np.unique(self.corner_of[some], return_inverse=True)
+        columns = self.columns[np.append(corners, len(self.corners) + some)]
+        kept = self.cells[some], columns, self.corners[corners], corner_of.reshape(-1, 4), self.by_corners[some]
+        return _Part(*kept)
+
     def values(self, whole: FloatArray, exact: bool = True) -> tuple[FloatArray, FloatArray]:
         """Values of all corners, and bounds of all cells, per row of the whole numbers ``whole``."""
         used = np.flatnonzero(whole.any(axis=0))
@@ -120,6 +137,10 @@ class _Part:
             np.maximum(largest, corner[column], out=largest)
         bound[self.by_corners] += largest
         return corner, bound
+
+    def best(self, whole: FloatArray) -> IntArray:
+        """About the cell of the largest bound for each row."""
+        return np.asarray(self.values(whole, exact=False)[1].argmax(axis=0))
 
     def mattering(self, whole: FloatArray, slack: tuple[float, FloatArray, FloatArray] | None) -> NDArray[np.bool_]:
         """Cells that may have the largest bound of a row, or the best corner, or be loose: all others cannot.
@@ -139,6 +160,70 @@ class _Part:
         found = np.any(bound >= np.where(least > 0.0, least, np.inf).astype(np.float32), axis=1)
         found[:1] = True  # where nothing can be gained, all are the same
         return np.asarray(found | best[self.corner_of].any(axis=1))
+
+
+@dataclass(frozen=True)
+class _Sketch:
+    """Fewer and shorter columns above those of a `_Part`: one per corner, which bounds all cells around it.
+
+    A curve lies below the chords through some points of the grid that are raised until it does. So a sum over all
+    points is at most one over these, with the weight of every other point shared between its two neighbours.
+    """
+
+    part: _Part
+    shares: FloatArray
+    columns: NDArray[np.float32]
+    alone: IntArray
+    """Cells whose curve bounds them on its own, with columns of their own after those of the corners."""
+
+    @classmethod
+    def of(cls, part: _Part, weights: FloatArray, points: IntArray) -> "_Sketch":
+        """``weights`` are the units of ``part.columns``; ``points`` ascend from the first of the grid to the last."""
+        hats = np.stack([np.interp(np.arange(len(weights)), points, one) for one in np.eye(len(points))], axis=1)
+        units = ((hats > 0.0) * weights[:, None]).max(axis=0)
+        shares = hats * units / np.where(weights > 0.0, weights, np.inf)[:, None]
+        curves = part.columns * weights
+        raised = curves[:, points]
+        missed = np.maximum.reduceat(np.maximum(curves - raised @ hats.T, 0.0), points[:-1], axis=1)
+        beside = np.pad(missed, ((0, 0), (1, 1)))
+        raised += np.maximum(beside[:, :-1], beside[:, 1:])
+        raised = np.divide(raised, units, out=np.zeros_like(raised), where=units > 0.0).astype(np.float32)
+        corner, curve = raised[: len(part.corners)], raised[len(part.corners) :]
+        order = np.argsort(part.corner_of, axis=None, kind="stable")
+        starts = np.searchsorted(part.corner_of.ravel()[order], np.arange(len(corner)))
+        reserve = np.maximum.reduceat((curve * part.by_corners[:, None])[order // 4], starts, axis=0)
+        alone = np.flatnonzero(~part.by_corners)
+        return cls(part, shares, np.ascontiguousarray(np.concatenate([corner + reserve, curve[alone]]).T), alone)
+
+    def mattering(self, whole: FloatArray, likely: IntArray, searched: bool) -> _Part:
+        """The cells that may have the largest bound of a row: all others cannot.
+
+        If ``searched``, also those whose bound, or a corner, may reach the best corner. ``likely`` are some cells of
+        large bounds: the larger, the fewer are found.
+        """
+        sure = 1.0 - in_single_precision(whole.shape[1])
+        corner, bound = self.part.of(np.unique(likely)).values(whole, exact=False)
+        least = np.maximum((corner if searched else bound).max(axis=0) * sure, 0.5)  # values are whole numbers
+        with np.errstate(over="ignore", invalid="ignore"):  # what passes single precision matters
+            scaled = ((whole @ self.shares) / least[:, None]).astype(np.float32)
+            for together in (_ROWS_TOGETHER, 1):
+                above = np.maximum.reduceat(scaled, np.arange(0, len(whole), together), axis=0) @ self.columns
+                matters = np.asarray(~(above < np.float32(sure)).all(axis=0))
+                if matters.mean() < _FEW:
+                    break
+        found = matters[self.part.corner_of].any(axis=1) & (self.part.by_corners | searched)
+        found[self.alone] |= matters[len(self.part.corners) :]
+        found[:1] = True  # where nothing can be gained, all are the same
+        return self.part.of(np.flatnonzero(found))
+
+
+def _points(reach: int, middle: int) -> IntArray:
+    """Where on 2·``middle`` + 1 points of the grid, of 2·``reach`` + 1 in all, curves are sketched."""
+    found = [0]
+    while found[-1] < middle:
+        spacing = next(spacing for until, spacing in _SPACING if found[-1] < until * reach)
+        found.append(min(middle, found[-1] + max(1, round(spacing * reach))))
+    return np.array([middle - n for n in found[:0:-1]] + [middle + n for n in found])
 
 
 @dataclass(frozen=True)
@@ -170,6 +255,7 @@ class Front:
         self._families, self._sampling, self._grid, self._signed = tuple(families), sampling, grid, signed
         self._roots = [self._batch(k, family.roots()) for k, family in enumerate(self._families)]
         self._batches: list[_Batch] = []
+        self._sketch: _Sketch | None = None
         of_difference, of_level = sampling.slopes(grid)
         spares = [np.abs(of_difference) * f.spare[0] + np.abs(of_level) * f.spare[1] for f in self._families]
         self._spare = np.max(spares, axis=0)
@@ -220,13 +306,18 @@ class Front:
         choice = Choice(np.zeros((len(windows), 3)), np.zeros((len(windows), 3))) if slack else None
         new, searched, final = np.ones(self.size, dtype=bool), slack is not None, self._final()
         while True:
-            part, looseness = self._part_of(np.flatnonzero(new)), np.zeros(self.size)
-            many = max(_FEWEST_ROWS, _VALUES_AT_ONCE // len(part.columns))
+            every, looseness = bool(new.all()), np.zeros(self.size)
+            part = self._all if every else self._all.of(np.flatnonzero(new))
+            sketched = every and len(windows) > _FEWEST_SKETCHED
+            likely = part.best(self._in_whole_numbers(windows[::_ROWS_APART] if sketched else windows[:0])[0])
+            many = max(_FEWEST_ROWS if searched else _FEWEST_UNSEARCHED, _VALUES_AT_ONCE // len(part.columns))
             for start in range(0, len(windows), many):
                 rows = slice(start, start + many)
                 whole, rest, unit = self._in_whole_numbers(windows[rows])
                 spare = (slack[0], slack[1][rows] / unit, attained[rows] / unit) if slack and searched else None
-                few = self._part_of(part.cells[part.mattering(whole, spare)])
+                near = likely[start // _ROWS_APART : -(-(start + many) // _ROWS_APART)]
+                some = self._sketched().mattering(whole, near, searched) if sketched else part
+                few = some.of(np.flatnonzero(some.mattering(whole, spare)))
                 corner, bound = few.values(whole)
                 most[rows] = bound.max(axis=0) * unit + rest
                 if slack and choice and searched:
@@ -249,13 +340,6 @@ class Front:
             else:
                 new, searched = np.ones(self.size, dtype=bool), False
 
-    def _part_of(self, cells: IntArray) -> "_Part":
-        if len(cells) == self.size:
-            return _Part(cells, self._columns, np.arange(self._corner_count), self._corner_of, self._by_corners)
-        corners, corner_of = np.unique(self._corner_of[cells], return_inverse=True)
-        columns = self._columns[np.append(corners, self._corner_count + cells)]
-        return _Part(cells, columns, corners, corner_of.reshape(-1, 4), self._by_corners[cells])
-
     def _in_whole_numbers(self, windows: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Windows in units of their own, rounded down, so that products with the columns are exact in any order.
 
@@ -264,10 +348,19 @@ class Front:
         """
         weighted = windows[:, self._inner] * self._weights
         exponent = np.frexp(weighted.max(axis=1))[1] - self._bits
-        weighted = np.ldexp(weighted, -exponent[:, None])
+        for share in (-exponent // 2, -exponent - -exponent // 2):  # 2^−exponent may pass double precision
+            weighted *= np.ldexp(1.0, share)[:, None]
         whole = np.floor(weighted)
-        left = np.ceil(np.ldexp(weighted - whole, self._bits)) @ self._highest
+        weighted -= whole
+        weighted *= 2.0**self._bits
+        left = np.ceil(weighted, out=weighted) @ self._highest
         return whole, np.ldexp(left, exponent - 2 * self._bits), np.ldexp(1.0, exponent - self._bits)
+
+    def _sketched(self) -> _Sketch:
+        if self._sketch is None:
+            points = _points(len(self._grid) // 2, len(self._weights) // 2)
+            self._sketch = _Sketch.of(self._all, self._weights, points)
+        return self._sketch
 
     def _beyond(self, windows: FloatArray) -> FloatArray:
         """What the part of the grid that is left out adds, and what the laws may differ, at most; ``[rows]``."""
@@ -346,17 +439,17 @@ class Front:
         self._weights = np.where(highest > 0.0, np.ldexp(1.0, exponent), 0.0)
         scale = np.ldexp(1.0, self._bits - exponent)
         # Filled part by part: to join all corners first would take several times the memory of the result.
-        self._columns = np.empty((len(first) + self.size, len(inside)), dtype=np.float32)
+        columns = np.empty((len(first) + self.size, len(inside)), dtype=np.float32)
         corner, row = 0, len(first)
         for gain, curve in zip(gains, curves, strict=True):
             mine = np.flatnonzero((first >= corner) & (first < corner + len(gain)))
-            self._columns[mine] = np.ceil(gain[first[mine] - corner] * scale)
-            self._columns[row : row + len(curve)] = np.ceil(curve * scale)
+            columns[mine] = np.ceil(gain[first[mine] - corner] * scale)
+            columns[row : row + len(curve)] = np.ceil(curve * scale)
             corner, row = corner + len(gain), row + len(curve)
-        self._highest = self._columns.max(axis=0).astype(np.float64)
-        self._corner_count = len(first)
-        self._by_corners = np.concatenate([batch.by_corners for batch in self._batches])
-        self._corner_of = inverse.reshape(-1, 4)
+        self._highest = columns.max(axis=0).astype(np.float64)
+        by_corners = np.concatenate([batch.by_corners for batch in self._batches])
+        self._all = _Part(np.arange(self.size), columns, np.arange(len(first)), inverse.reshape(-1, 4), by_corners)
+        self._sketch = None
         self._upper = np.concatenate([batch.upper.reshape(-1, 3) for batch in self._batches])[first]
         self._lower = np.concatenate([batch.lower.reshape(-1, 3) for batch in self._batches])[first]
 
