@@ -1,11 +1,14 @@
 """The commands `demo`, `simulate` and `launch`: runs whose parties are all on this machine."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from collegium.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collegium.coordinator.run.run_record import RunRecord
@@ -95,6 +98,11 @@ def simulate(
     data_root: DataRoot = None,
     queries: Queries = None,
     seed: Seed = None,
+    epsilon: Annotated[
+        str | None,
+        typer.Option(help="Budgets in place of the file's, between commas: a run for each, then a table of all."),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw accuracy against ε into this file; with --epsilon.")] = None,
     prepare_only: Annotated[
         bool, typer.Option("--prepare-only", help="Only prepare the folder, for `flwr run .`.")
     ] = False,
@@ -110,14 +118,25 @@ def simulate(
       collegium simulate examples/mnist-250.toml --data-root ~/data
 
       collegium simulate examples/mnist-250.toml --queries 1000 --run runs/long
+
+      collegium simulate examples/mnist-250.toml --epsilon 0.1,0.3,1 --plot accuracy.svg
     """
     from collegium.data import data_root as find_data_root
     from collegium.simulations.cohort import prepare_run
+    from collegium.simulations.config import with_budget
     from collegium.simulations.simulate import simulate as drive
 
     settings, folder = _asked(config, run, queries, seed)
     root = find_data_root(data_root)
-    if prepare_only:
+    if plot is not None and epsilon is None:
+        raise ConfigurationError("--plot draws accuracy against ε: name several by --epsilon")
+    if epsilon is not None:
+        budgets = _budgets(epsilon)
+        runs = {one: with_budget(settings, one) for one in budgets}
+        for one, of_budget in runs.items():
+            run_and_show(of_budget, folder / f"epsilon-{one:g}", root, drive, "virtual parties", as_json=as_json)
+        show_budgets({one: folder / f"epsilon-{one:g}" for one in budgets}, plot, as_json=as_json)
+    elif prepare_only:
         prepared = prepare_run(settings, folder, data_root=root)
         typer.echo(flwr_command(prepared.folder, len(prepared.cohort)))
     else:
@@ -153,6 +172,42 @@ def _asked(config: Path, run: Path | None, queries: int | None, seed: int | None
 
     settings = with_changes(read_config(config, SimulationConfig), queries=queries, seed=seed)
     return settings, run or Path("runs") / settings.name
+
+
+def _budgets(text: str) -> list[float]:
+    try:
+        found = sorted({float(part) for part in text.split(",")})
+    except ValueError:
+        raise ConfigurationError(f"--epsilon takes numbers separated by commas; got {text!r}") from None
+    if not all(0 < one < math.inf for one in found):
+        raise ConfigurationError(f"every ε is above 0; got {text!r}")
+    return found
+
+
+def show_budgets(folders: "Mapping[float, Path]", plot: Path | None, *, as_json: bool) -> None:
+    """A table of finished runs by their ε, and a picture of it where one is asked for.
+
+    Parameters
+    ----------
+    folders : the run of each ε.
+    plot : the file of the picture.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from collegium.coordinator.run.run_folder import read_run
+    from collegium.simulations.progress import percent
+
+    records = {one: read_run(folder) for one, folder in folders.items()}
+    table = Table("ε", "labels right", "student right", "without privacy")
+    for one, record in records.items():
+        pooled = None if record.baseline is None else record.baseline.accuracy
+        table.add_row(f"{one:g}", *map(percent, (record.label_accuracy, record.student_accuracy, pooled)))
+    Console(stderr=as_json).print(table)
+    if plot is not None:
+        from collegium.simulations.sweep import draw_runs
+
+        draw_runs({one: record.student_accuracy for one, record in records.items()}, plot)
 
 
 def run_and_show(

@@ -38,6 +38,13 @@ class SimulationConfig(RunConfig):
     baseline: BaselineConfig | None = None
 
 
+def with_budget(config: SimulationConfig, epsilon: float) -> SimulationConfig:
+    """The configuration with another ε, from which the noise of class sums follows."""
+    values = config.model_dump(exclude_unset=True)
+    values["budget"] = {**values.get("budget", {}), "epsilon": epsilon}
+    return validate_config(values, SimulationConfig, "--epsilon")
+
+
 def with_changes(config: SimulationConfig, *, queries: int | None, seed: int | None) -> SimulationConfig:
     """The configuration with what the command line says instead."""
     if queries is not None:

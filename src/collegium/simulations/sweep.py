@@ -1,6 +1,6 @@
 """What one's own table would give: the default among virtual parties in this process, for one ε or for several."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,7 +143,7 @@ def simulate(  # noqa: PLR0913 -- each name has its default
 
 def draw(table: pd.DataFrame, path: Path) -> None:
     """Draw what `simulate` found; ConfigurationError where the file cannot be written."""
-    with picture(path, (6.0, 4.0)) as axes:
+    with _axes(path) as axes:
         axes.errorbar(
             table["epsilon"], 100 * table["accuracy"], 100 * table["deviation"], marker="o", label="class sums"
         )
@@ -151,10 +151,25 @@ def draw(table: pd.DataFrame, path: Path) -> None:
         axes.axhline(
             100 * table["constant"].mean(), color="grey", linestyle=":", label="always the most frequent class"
         )
+        axes.legend()
+
+
+def draw_runs(accuracies: Mapping[float, float | None], path: Path) -> None:
+    """Draw the accuracy of a student by the ε of its run; ConfigurationError where the file cannot be written."""
+    known = {one: 100 * accuracy for one, accuracy in accuracies.items() if accuracy is not None}
+    if not known:
+        raise ConfigurationError("there is no accuracy to draw: name labelled records as [holdout]")
+    with _axes(path) as axes:
+        axes.plot(list(known), list(known.values()), marker="o")
+
+
+@contextmanager
+def _axes(path: Path) -> Iterator[Any]:
+    with picture(path, (6.0, 4.0)) as axes:
+        yield axes
         axes.set_xscale("log")
         axes.set_xlabel("ε of one record (smaller protects more)")
         axes.set_ylabel("held-out rows that are right, %")
-        axes.legend()
 
 
 _POLICY = PolicyConfig(minimum_noise_votes=0.0, epsilon=1e6, seeded_noise=True)
