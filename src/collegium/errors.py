@@ -47,6 +47,12 @@ class PoolMismatch(DataError):
     code = "pool-mismatch"
 
 
+class PoolUnfit(DataError):
+    """The pool does not cover the parties' records, as the pool check counted them."""
+
+    code = "pool-unfit"
+
+
 class IdentityError(CollegiumError):
     """A certificate, key or roster entry is missing, unknown, expired or revoked."""
 

@@ -12,11 +12,12 @@ from scipy.stats import binom
 from support.party_requests import KEY, Asker
 
 import collegium as cg
+from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.selection.kernel_choice import pool_cover
-from collegium.coordinator.settings.run_config import SumsConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig, SumsConfig
 from collegium.data import Examples, PoolStore, array_spec
 from collegium.data.task import Inputs, Task, VectorInputs
-from collegium.errors import CollegiumError, ConfigurationError, ProtocolViolation
+from collegium.errors import CollegiumError, ConfigurationError, PoolUnfit, ProtocolViolation
 from collegium.models.coverage import CoverageSpec
 from collegium.models.features import Features
 from collegium.parties.party import Party, unrestricted
@@ -25,6 +26,7 @@ from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.question import Terms
+from collegium.settings import validate_config
 from collegium_accounting.mechanisms import Adjacency, Unit
 from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts
 
@@ -126,7 +128,8 @@ def test_what_it_says_is_one_sentence_with_a_figure_or_that_nothing_can_be_told(
     assert few.p_value is None and not few.flagged and "could not be told" in str(few)
 
 
-def test_a_run_flags_a_pool_without_a_group_before_labels_are_bought_and_charges_for_it(tmp_path: Path) -> None:
+def without_a_group() -> tuple[cg.LocalParties, np.ndarray]:
+    """Five institutions, and a pool that lacks a quarter of their records."""
     generator = np.random.default_rng(5)
     pool, parts = drawn(generator, 400, 3), [drawn(generator, 200, 4) for _ in range(5)]
     task = Task(classes=("low", "high"), inputs=INPUTS)
@@ -135,14 +138,42 @@ def test_a_run_flags_a_pool_without_a_group_before_labels_are_bought_and_charges
         task,
         policy=cg.PolicyConfig(minimum_noise_sums=0.1, queries=10),
     )
+    return parties, pool
+
+
+def purposes(folder: Path) -> list[str]:
+    with Ledger.read(folder / "ledger.sqlite") as ledger:
+        return [entry.content.purpose for entry in ledger.entries() if isinstance(entry.content, Charge)]
+
+
+def test_a_run_whose_pool_lacks_a_group_ends_before_labels_are_bought_unless_it_is_to_go_on(tmp_path: Path) -> None:
+    parties, pool = without_a_group()
+    values: dict[str, Any] = {"name": "local", "task": parties.task, "pool": {"source": "pool.npz"}}
+    values |= {"budget": {"epsilon": 8.0}, "sums": {"rounds": 2}}
+
+    def driven(**check: Any) -> run.CoordinatorRun:
+        config = validate_config(values | {"pool_check": {"share": 0.25, **check}}, RunConfig, "test")
+        reach = run.Reach(parties, signing_keys=parties.signing_keys)
+        return run.CoordinatorRun(config, reach, run.Storage(tmp_path), public=PublicData(Examples(pool)))
+
+    for _ in range(2):  # started again, it asks nobody
+        with pytest.raises(PoolUnfit, match=r"Look for a class.*No label was bought\. pool_check\.stop = false"):
+            driven().label()
+        assert purposes(tmp_path) == ["pool_check"]
+    record = driven(stop=False).label()
+    assert record.labels is not None and record.labels.answered == len(pool)
+    assert purposes(tmp_path).count("pool_check") == 1 and len(purposes(tmp_path)) > 1
+    assert driven().label().labels == record.labels, "what was bought stays"
+
+
+def test_a_run_flags_a_pool_without_a_group_before_labels_are_bought_and_charges_for_it(tmp_path: Path) -> None:
+    parties, pool = without_a_group()
     coordinator = cg.Coordinator(parties, pool, epsilon=8.0, pool_check_share=0.25, folder=tmp_path)
     coordinator.label(queries=20)
     record = coordinator.record.pool_check
     assert record is not None and record.found is not None and record.found.flagged, record
     assert 0.1 < record.found.missing < 0.4 and record.sum_mode == "masked+noised"
-    with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
-        charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
-    assert [charge.purpose for charge in charges].count("pool_check") == 1 and charges[0].purpose == "pool_check"
+    assert purposes(tmp_path).count("pool_check") == 1 and purposes(tmp_path)[0] == "pool_check"
     coordinator.fit()
     assert str(record).replace("'", "&#39;") in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert coordinator.record.pool_check == record and 6.1 < coordinator.epsilon <= 8.0

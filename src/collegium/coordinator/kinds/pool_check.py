@@ -4,12 +4,15 @@ from functools import cached_property
 from typing import Any
 
 from collegium.coordinator.kinds.record_counts import CountsOnce
+from collegium.coordinator.release import Releases
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.kernel_choice import MOST_CELLS, pool_cover
 from collegium.coordinator.settings.run_config import PublicData
+from collegium.errors import PoolUnfit
 from collegium.privacy.analysis.pool_fit import PoolFit, pool_fit
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.question import RecordsQuestion
+from collegium.protocol.rehearsals import is_rehearsal
 from collegium_accounting.mechanisms import Mechanism
 from collegium_accounting.renyi import FloatArray
 
@@ -22,6 +25,15 @@ class PoolCheck(CountsOnce):
     def __init__(self, setup: RunSetup, notes: RunNotes, ledger_id: str, public: PublicData) -> None:
         super().__init__(setup, notes, ledger_id, setup.config.pool_check)
         self._public = public
+
+    def count(self, releases: Releases) -> None:
+        """See `CountsOnce.count`; raises PoolUnfit where the pool may not fit, and is to fit."""
+        super().count(releases)
+        record, settings = self._notes.record, self._config.pool_check
+        found = None if record.pool_check is None else record.pool_check.found
+        stops = settings is not None and settings.stop and not is_rehearsal(self._config.name)
+        if found is not None and found.flagged and stops and record.labels is None:
+            raise PoolUnfit(f"{found} No label was bought. pool_check.stop = false goes on with this pool.")
 
     def _parts_and_cells(self) -> tuple[int, int]:
         return 1, MOST_CELLS

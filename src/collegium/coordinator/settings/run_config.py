@@ -184,6 +184,13 @@ class CountsConfig(Frozen):
     """How counts are summed: ``masked+noised`` where it is left out, and in the clear where votes are."""
 
 
+class PoolCheckConfig(CountsConfig):
+    """Whether the pool covers the parties' records, which is counted before labels are bought."""
+
+    stop: bool = True
+    """Whether nothing more is asked where the pool may not fit."""
+
+
 class StudentConfig(Frozen):
     """Which student learns from the labels."""
 
@@ -214,7 +221,7 @@ class RunConfig(Frozen):
     student: StudentConfig = StudentConfig()
     evaluation: CountsConfig | None = None
     """Measure the student on the parties' own records: who has no public holdout still gets an honest report."""
-    pool_check: CountsConfig | None = None
+    pool_check: PoolCheckConfig | None = None
     """Before labels are bought, find out whether the pool covers the parties' records."""
     counts: dict[str, SerializeAsAny[CountsConfig]] = Field(default_factory=dict)
     """Further counts of the parties' records, by kind; kinds come from other installed packages."""
