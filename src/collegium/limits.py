@@ -11,6 +11,8 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """The largest message of the coordinator, such as a network, a projection or a roster."""
 MAX_REPLY_BYTES = 4 * 1024 * 1024
 """The largest message of a party. The coordinator holds the messages of many at once in memory."""
+MAX_NOTES_PER_REQUEST = 10_000
+"""How often a party may say that it goes on computing an answer."""
 MAX_COUNTS_PER_ANSWER = 1_000_000
 """Queries times counts per query. A count takes 4 bytes, so that an answer fits into MAX_REPLY_BYTES."""
 MAX_CHUNK_BYTES = 1024 * 1024

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium import limits
+from collegium.computing import computed
 from collegium.data.task import ImageInputs, Inputs
 from collegium.data.values import require
 from collegium.errors import DataError
@@ -142,6 +143,7 @@ def extract(features: Features, x: NDArray[Any], inputs: Inputs, device: str = "
             summed = values.astype(np.float64) @ features.projection.astype(np.float64)
             values = np.clip(np.floor(summed / PROJECTION_ONE), -_LARGEST, _LARGEST)
         kept[start : start + len(block)] = values
+        computed(len(block))
     return kept
 
 

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from collegium.computing import computed
 from collegium.data.several_labels import numbers_of
 from collegium.data.task import ImageInputs, Inputs, Task
 from collegium.data.values import require
@@ -194,6 +195,7 @@ class WholeNetwork:
                     inside[number][part] = values.cpu().numpy()
                     logits = layers[-1](layers[-2](values)).cpu().numpy()
                     shares[part] += self._shares(logits) / len(steps)
+                computed(0)  # these records are counted where their other features are
         return inside, shares
 
     def _taken_in(self, x: NDArray[Any]) -> Any:

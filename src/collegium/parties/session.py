@@ -9,10 +9,12 @@ import logging
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from collegium import limits
+from collegium.computing import telling
 from collegium.data.task import Task
 from collegium.errors import (
     CannotServe,
@@ -47,6 +49,8 @@ from collegium.version import __version__
 logger = logging.getLogger("collegium.party")
 
 MAX_WAITING_REQUESTS = 256
+COMPUTING_EVERY_S = 5.0
+"""How often a party says at most that it goes on computing an answer."""
 BETWEEN_RUNS_S = 5.0
 """How long a party that stays waits after a farewell before it dials again."""
 
@@ -289,16 +293,34 @@ class Worker:
 
     def _work(self) -> None:
         while (request := self._requests.get()) is not None:
-            reply = self._party.handle(request)
+            with telling(self._teller(request.request_id)):
+                reply = self._party.handle(request)
             with self._lock:
                 self._waiting.discard((request.run_id, request.request_id))
             self._send(reply)
+
+    def _teller(self, request_id: str) -> Callable[[int], None]:
+        """What tells the coordinator now and then that this request is being computed, and the log how far."""
+        computed, told_s = 0, time.monotonic()
+
+        def tell(records: int) -> None:
+            nonlocal computed, told_s
+            computed += records
+            if time.monotonic() - told_s >= COMPUTING_EVERY_S:
+                told_s = time.monotonic()
+                logger.info("still computing: %d records so far", computed, extra=event("computing", records=computed))
+                self._put(pb.FromParty(computing=pb.Computing(request_id=request_id)).SerializeToString())
+
+        return tell
 
     def _send(self, reply: Reply) -> None:
         data = pb.FromParty(reply=reply.to_proto()).SerializeToString()
         if len(data) > limits.MAX_REPLY_BYTES:
             too_long = Failure("protocol", "the answer is too long: ask for fewer queries at once")
             data = pb.FromParty(reply=Reply(reply.request_id, too_long).to_proto()).SerializeToString()
+        self._put(data)
+
+    def _put(self, data: bytes) -> None:
         with self._lock:
             if self._outbox is not None:
                 self._outbox.put(data)

@@ -287,6 +287,25 @@ def test_a_flood_of_answers_that_nobody_asked_for_ends_the_session(kits: Kits, l
     assert "more answers than questions" in str(error)
 
 
+def test_a_flood_of_notes_that_it_computes_ends_the_session(
+    kits: Kits, listen: Listen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_NOTES_PER_REQUEST", 3)
+    hub = listen()
+    note = pb.FromParty(computing=pb.Computing(request_id="r")).SerializeToString()
+    with RawParty(kits.parties["ash"], hub.address) as raw:
+        raw.hello("ash")
+        raw.receive()
+        hub.parties.wait_for(["ash"], timeout_s=PATIENCE_S)
+        BackgroundQuestion(hub, ("ash",))
+        raw.receive()
+        for _ in range(4):
+            raw.send(note)
+        status, error = raw.refusal()
+    assert status is grpc.StatusCode.INVALID_ARGUMENT
+    assert "too often" in str(error)
+
+
 def test_plain_text_gets_nothing_and_harms_nothing(kits: Kits, hub: Hub, serve: Serve) -> None:
     for text in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x00" * 4096):
         with socket.create_connection(("127.0.0.1", hub.port), PATIENCE_S) as plain:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from support.sessions import (
 from support.waiting import PATIENCE_S
 
 from collegium.coordinator.rounds.readiness import send_pool
+from collegium.coordinator.service import sessions
 from collegium.coordinator.service.sessions import SessionLimits
 from collegium.data import PoolStore, array_spec
 from collegium.data.task import Task
@@ -137,6 +139,34 @@ def test_a_stalled_party_is_not_waited_for_beyond_the_deadline(kits: Kits, hub: 
 
 def assert_true(value: bool) -> None:
     assert value
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_party_that_computes_is_waited_for_beyond_the_deadline_but_not_for_ever(
+    kits: Kits, hub: Hub, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    """It says so twenty times a deadline, and answers after three deadlines or never."""
+    monkeypatch.setattr(sessions, "MOST_TIMEOUTS", 5)
+    wanted = described("ash") if goes_on else Failure("deadline", "no answer in time")
+    for limit_s in (0.5, 5.0, 50.0):  # a machine that is busy is given longer
+        with RawParty(kits.parties["ash"], hub.address) as raw:
+            raw.hello("ash")
+            raw.receive()
+            hub.parties.wait_for(["ash"], timeout_s=PATIENCE_S)
+            asking, began = BackgroundQuestion(hub, ("ash",), timeout_s=limit_s), time.monotonic()
+            asked = raw.receive().request
+            note = pb.FromParty(computing=pb.Computing(request_id=asked.request_id)).SerializeToString()
+            while asking.thread.is_alive() and not (goes_on and time.monotonic() > began + 3 * limit_s):
+                raw.send(note)
+                asking.thread.join(limit_s / 20)
+            if goes_on:
+                raw.send(pb.FromParty(reply=Reply(asked.request_id, wanted).to_proto()).SerializeToString())
+            reply = asking.result()["ash"]
+            assert isinstance(reply, type(wanted)) or limit_s < 50.0
+            if isinstance(reply, type(wanted)) and (goes_on or time.monotonic() - began >= 5 * limit_s):
+                break
+    else:
+        raise AssertionError(reply)
 
 
 def test_a_party_that_is_gone_is_given_up_before_the_deadline(kits: Kits, listen: Listen, serve: Serve) -> None:

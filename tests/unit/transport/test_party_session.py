@@ -8,6 +8,7 @@ import threading
 import pytest
 from support.waiting import PATIENCE_S
 
+from collegium.computing import computed
 from collegium.parties import session
 from collegium.parties.session import Worker
 from collegium.protocol.channels import Backoff
@@ -103,4 +104,38 @@ def test_an_answer_too_long_for_a_message_becomes_a_failure(monkeypatch: pytest.
     worker.take(ask("r1"))
     body = next_reply(outbox).body
     assert isinstance(body, Failure) and "too long" in body.message
+    worker.close()
+
+
+class Computes:
+    """Tells of its records as often as the test lets it, then answers."""
+
+    def __init__(self) -> None:
+        self.blocks: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+
+    def handle(self, request: Request) -> Reply:
+        while (records := self.blocks.get(timeout=PATIENCE_S)) is not None:
+            computed(records)
+        return Reply(request.request_id, Description("ash", "computes", 1, "none"))
+
+
+def test_who_computes_for_long_says_so_now_and_then_and_not_of_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, party = [100.0], Computes()
+    monkeypatch.setattr(session.time, "monotonic", lambda: now[0])
+    outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    worker = Worker(party)
+    worker.reply_to(outbox)
+    worker.take(ask("r1"))
+    party.blocks.put(10)
+    for _ in range(2):
+        while not party.blocks.empty():
+            pass
+        now[0] += session.COMPUTING_EVERY_S
+        party.blocks.put(10)
+        said = outbox.get(timeout=PATIENCE_S)
+        assert said == pb.FromParty(computing=pb.Computing(request_id="r1")).SerializeToString()
+        party.blocks.put(10)  # too soon for another
+    party.blocks.put(None)
+    assert next_reply(outbox).request_id == "r1" and outbox.empty()
+    computed(10)  # on a thread that answers nothing
     worker.close()

@@ -30,7 +30,8 @@ class Pending:
 
     party: str
     posted: Posted
-    answers: queue.SimpleQueue[tuple[str, ReplyBody]]
+    answers: queue.SimpleQueue[tuple[str, ReplyBody | None]]
+    """None where a party says that it goes on computing."""
     given_up: asyncio.TimerHandle | None = None
 
     @property
@@ -51,6 +52,7 @@ class Session:
     subject: Subject
     peer: str
     replies_left: int
+    notes_left: int = 0
     told_farewell: bool = False
     over: bool = False
     outbox: asyncio.Queue[tuple[str, str] | pb.RosterUpdate | CollegiumError | None] = field(
@@ -89,6 +91,11 @@ class Outstanding:
         if self._requests.get(request.key) is request:
             self.withdraw([request])
             request.answers.put((request.party, body))
+
+    def computes(self, key: tuple[str, str]) -> None:
+        """Tell whoever waits for an answer that its party goes on computing."""
+        if (request := self._requests.get(key)) is not None:
+            request.answers.put((request.party, None))
 
     def give_up_after(self, wait_s: float, request: Pending, why: str) -> None:
         """Answer for a party that is gone, unless the request is sent again before."""

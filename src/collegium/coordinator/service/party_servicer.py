@@ -196,6 +196,7 @@ class PartyServicer:
                 await context.write(pb.FromCoordinator(roster=item).SerializeToString())
             elif (request := self.requests.find(item)) is not None:
                 session.replies_left += 1
+                session.notes_left += limits.MAX_NOTES_PER_REQUEST
                 self.traffic[session.subject.name].sent += len(request.posted.data)
                 await context.write(request.posted.data)
         session.told_farewell = True
@@ -208,6 +209,12 @@ class PartyServicer:
             self.traffic[session.subject.name].received += len(data)
             if message.WhichOneof("body") == "leaving":
                 raise CannotServe(CannotServe.reasons.get(message.leaving.code, CannotServe.reasons["records"]))
+            if message.WhichOneof("body") == "computing":
+                session.notes_left -= 1
+                if session.notes_left < 0:
+                    raise ProtocolViolation("it says too often that it computes")
+                self.requests.computes((session.subject.name, message.computing.request_id))
+                continue
             if message.WhichOneof("body") != "reply":
                 raise ProtocolViolation("a party says Hello once and then answers")
             session.replies_left -= 1

@@ -30,6 +30,9 @@ from collegium.protocol.roster import Roster
 
 logger = logging.getLogger("collegium.sessions")
 
+MOST_TIMEOUTS = 12
+"""So many times as long as for an answer a party is waited for that says that it goes on computing."""
+
 
 class EventLog:
     """Writes events to the log ``collegium.sessions``; the same one again only after ten minutes.
@@ -155,11 +158,13 @@ class GrpcParties:
         """Send each party its request; see `Parties.ask`.
 
         A party that loses its connection is asked again, under the same request id, when it comes back
-        within ``SessionLimits.reconnect_grace_s``. ``on_reply`` is called on the caller's thread.
+        within ``SessionLimits.reconnect_grace_s``. One that says that it goes on computing is waited for ``timeout_s``
+        from then on, `MOST_TIMEOUTS` times as long in all. ``on_reply`` is called on the caller's thread.
         May be called from several threads at once.
         """
-        deadline = time.monotonic() + timeout_s
-        answers: queue.SimpleQueue[tuple[str, ReplyBody]] = queue.SimpleQueue()
+        began = time.monotonic()
+        ends = dict.fromkeys(requests, began + timeout_s)
+        answers: queue.SimpleQueue[tuple[str, ReplyBody | None]] = queue.SimpleQueue()
         request_id = secrets.token_hex(16)
         posted: dict[int, Posted] = {}
         pending: list[Pending] = []
@@ -169,11 +174,17 @@ class GrpcParties:
         replies: dict[str, ReplyBody] = {}
         self._thread.call(self._servicer.post, pending)
         try:
-            while len(replies) < len(pending):
+            while ends:
                 try:
-                    name, reply = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+                    name, reply = answers.get(timeout=max(0.0, max(ends.values()) - time.monotonic()))
                 except queue.Empty:
                     break
+                if reply is None:
+                    if ends[name] == began + timeout_s:
+                        logger.info("%s: it is computing, and is waited for", name, extra=named("computing", party=name))
+                    ends[name] = min(time.monotonic() + timeout_s, began + MOST_TIMEOUTS * timeout_s)
+                    continue
+                del ends[name]
                 held = None if on_reply is None else on_reply(name, reply)
                 replies[name] = reply if held is None else held
         finally:
