@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from ray.exceptions import GetTimeoutError
 
 from collegium.coordinator.settings.run_config import NeighboursConfig
 from collegium.errors import ConfigurationError, Unreachable
@@ -45,6 +47,7 @@ def test_ray_is_started_for_the_run_or_a_cluster_joined_whose_cores_are_its_own(
     monkeypatch.setattr(simulate, "prepare_flower", lambda folder: None)
     monkeypatch.setattr("flwr.simulation.run_simulation", lambda *_, backend_config: None)
     monkeypatch.setattr("ray.init", lambda **arguments: asked.append(arguments))
+    monkeypatch.setattr("ray.nodes", list)
     with socket.create_server(("127.0.0.1", 0)) as cluster:
         address = f"127.0.0.1:{cluster.getsockname()[1]}"
         for engine in ({"workers": 3}, {"ray": address, "workers": 3}):
@@ -66,6 +69,44 @@ def test_a_cluster_that_is_not_there_is_told_before_ray_looks_for_it(run: Prepar
         on_engine(engine_of(run, ray=address), lambda parties: None)
     with pytest.raises(ConfigurationError, match="host:port"):
         on_engine(engine_of(run, ray="head"), lambda parties: None)
+
+
+class Deaf:
+    """A task that no machine ever does."""
+
+    def options(self, **_: object) -> Deaf:
+        return self
+
+    def remote(self) -> Deaf:
+        return self
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_machine_that_does_nothing_is_named_unless_ray_notices_that_it_is_gone(
+    run: PreparedRun, monkeypatch: pytest.MonkeyPatch, noticed: bool
+) -> None:
+    """Flower would give it parties, and wait for them for ever."""
+    machine, driven = {"NodeID": 28 * "a2", "NodeManagerAddress": "10.0.0.2", "Alive": True}, list[int]()
+
+    def waits(_: object, *, timeout: float) -> None:
+        machine["Alive"] = not noticed
+        raise GetTimeoutError
+
+    monkeypatch.setattr(simulate, "prepare_flower", lambda folder: None)
+    monkeypatch.setattr(simulate, "MACHINES_S", 60.0 if noticed else 0.0)
+    monkeypatch.setattr("flwr.simulation.run_simulation", lambda *_, backend_config: driven.append(1))
+    for name, stand_in in {
+        "init": lambda **_: None,
+        "nodes": lambda: [machine],
+        "remote": lambda **_: lambda function: Deaf(),
+        "get": waits,
+    }.items():
+        monkeypatch.setattr(f"ray.{name}", stand_in)
+    with socket.create_server(("127.0.0.1", 0)) as cluster:
+        joined = engine_of(run, ray=f"127.0.0.1:{cluster.getsockname()[1]}")
+        with nullcontext() if noticed else pytest.raises(Unreachable, match=r"10\.0\.0\.2 of the Ray cluster"):
+            on_engine(joined, lambda parties: None)
+    assert len(driven) == noticed
 
 
 def test_an_engine_that_breaks_down_is_told_in_one_line(run: PreparedRun, monkeypatch: pytest.MonkeyPatch) -> None:
