@@ -85,8 +85,11 @@ def test_the_cap_on_records_is_written_where_it_is_given_and_asked_for_where_not
     [asked] = [line for line in Path("consortium.toml").read_text().splitlines() if "records_per_party" in line]
     Path("consortium.toml").write_text(Path("consortium.toml").read_text().replace(asked, asked.removeprefix("# ")))
     assert read_consortium(Path("consortium.toml")).run.budget.records_per_party == 5000
-    Path("consortium.toml").unlink()
-    assert written(capsys, "pool.csv", "--classes", "a,b", "--most-records", 900).run.budget.records_per_party == 900
+    for most, checks in ((900, False), (5000, True)):
+        Path("consortium.toml").unlink()
+        config = written(capsys, "pool.csv", "--classes", "a,b", "--most-records", most).run
+        assert config.budget.records_per_party == most
+        assert (config.pool_check is not None and config.pool_check.stop) == checks, "few records would not show a gap"
 
 
 def test_what_is_no_input_is_left_out_with_the_reason_and_taken_in_on_request(

@@ -33,6 +33,14 @@ NO_CAP = (
     "# records_per_party = 5000     # the most that one institution has: without it, one may weigh as much as it likes"
 )
 
+POOL_CHECK = """
+[pool_check]                  # before any label: is there a group of records that the pool lacks? Then the run ends
+share = 0.05                  # of the budget
+"""
+
+RECORDS_THAT_TELL = 10_000
+"""So many records of all institutions show what a pool lacks, for that share of a budget of 1."""
+
 POOL = """[pool]                        # public inputs without labels; nothing private may be in it
 {source}"""
 
@@ -101,7 +109,8 @@ def init(
         parties=toml_value(names),
         pool=NO_POOL if no_pool else POOL.format(source=_lines(draft.source)),
         file="the file" if no_pool else "the pool",
-        measured=_holdout(holdout, root, label, draft) if holdout and label else EVALUATION,
+        measured=(_holdout(holdout, root, label, draft) if holdout and label else EVALUATION)
+        + (POOL_CHECK if not no_pool and (most_records or 0) * len(names) >= RECORDS_THAT_TELL else ""),
         epsilon=EPSILON,
         cap=NO_CAP if most_records is None else CAP.format(most=most_records),
         classes=toml_value(known) if known else "[]                  # fill in their names",

@@ -27,12 +27,12 @@ class PoolCheck(CountsOnce):
         self._public = public
 
     def count(self, releases: Releases) -> None:
-        """See `CountsOnce.count`; raises PoolUnfit where the pool may not fit, and is to fit."""
+        """See `CountsOnce.count`; raises PoolUnfit where the pool surely does not fit, and is to."""
         super().count(releases)
         record, settings = self._notes.record, self._config.pool_check
         found = None if record.pool_check is None else record.pool_check.found
         stops = settings is not None and settings.stop and not is_rehearsal(self._config.name)
-        if found is not None and found.flagged and stops and record.labels is None:
+        if found is not None and found.surely_unfit and stops and record.labels is None:
             raise PoolUnfit(f"{found} No label was bought. pool_check.stop = false goes on with this pool.")
 
     def _parts_and_cells(self) -> tuple[int, int]:

@@ -9,12 +9,16 @@ import numpy as np
 from collegium.coordinator.settings.kinds import count_kinds
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
 from collegium.privacy.evaluation_cells import Layout
+from collegium.protocol.question import about_all_records
 from collegium.protocol.roster import AnnouncedCounts
 from collegium_accounting.elementary import exp
 from collegium_accounting.game.gaussian import gaussian_mechanism_profile
 from collegium_accounting.game.laws import VectorLaw
 from collegium_accounting.game.recursion import gaussian_profile
 from collegium_accounting.mechanisms import Mechanism, SumMode, Unit, create
+
+_MARGIN = 5e-4
+"""Of the ε of class sums beside counts, for noise that is discrete and a ledger that rounds up."""
 
 
 def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cells: int, rounds: int = 1) -> Mechanism:
@@ -55,14 +59,25 @@ def configured_counts(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechani
 
 
 def left_for_labels(config: RunConfig) -> float:
-    """The part of the study's ε that counts of records leave; all of it where there are none."""
-    left, delta = config.budget.own, config.budget.delta
-    for settings, mechanism, rounds in configured_counts(config):
-        if settings.sigma is None:
-            left -= settings.share * config.budget.own
-        else:
-            left -= gaussian_mechanism_profile(_mu(mechanism, config, rounds)).epsilon(delta)
-    return max(left, min(1e-3, config.budget.own))
+    """The part of the study's ε that counts of records leave; all of it where there are none.
+
+    Counts and class sums are Gaussian vectors, whose squared μ add up, so that little is lost to counts of a small
+    share. To labels of votes is left what the counts' own ε take off.
+    """
+    own, delta = config.budget.own, config.budget.delta
+    spent = [(settings, _mu(mechanism, config, rounds)) for settings, mechanism, rounds in configured_counts(config)]
+    if spent and about_all_records(config.mechanism.kind):
+        squared = _largest_mu(own, delta) ** 2 - sum(mu**2 for _, mu in spent)
+        left = (1.0 - _MARGIN) * _epsilon(math.sqrt(max(squared, 0.0)), delta)
+    else:
+        shares = [settings.share * own if settings.sigma is None else _epsilon(mu, delta) for settings, mu in spent]
+        left = own - sum(shares)
+    return max(left, min(1e-3, own))
+
+
+def _epsilon(mu: float, delta: float) -> float:
+    """The ε of Gaussian noise that a neighbour moves by μ of its deviations."""
+    return gaussian_mechanism_profile(mu).epsilon(delta) if mu else 0.0
 
 
 def _mu(mechanism: Mechanism, config: RunConfig, rounds: int) -> float:

@@ -181,7 +181,8 @@ class GrpcParties:
                     break
                 if reply is None:
                     if ends[name] == began + timeout_s:
-                        logger.info("%s: it is computing, and is waited for", name, extra=named("computing", party=name))
+                        told = named("computing", party=name)
+                        logger.info("%s: it is computing, and is waited for", name, extra=told)
                     ends[name] = min(time.monotonic() + timeout_s, began + MOST_TIMEOUTS * timeout_s)
                     continue
                 del ends[name]

@@ -188,7 +188,7 @@ class PoolCheckConfig(CountsConfig):
     """Whether the pool covers the parties' records, which is counted before labels are bought."""
 
     stop: bool = True
-    """Whether nothing more is asked where the pool may not fit."""
+    """Whether nothing more is asked where the pool surely does not fit."""
 
 
 class StudentConfig(Frozen):

@@ -16,6 +16,7 @@ from collegium_accounting.units import IntArray
 
 LEVEL = 0.02
 """The share of pools that fit and are flagged all the same."""
+_SURELY = 0.002
 _DRAWS = 2_000
 _SIGNAL = 3.0
 
@@ -38,6 +39,11 @@ class PoolFit(BaseModel):
     @property
     def flagged(self) -> bool:
         return self.p_value is not None and self.p_value <= LEVEL
+
+    @property
+    def surely_unfit(self) -> bool:
+        """Flagged by what hardly one pool in 500 that fits shows."""
+        return self.p_value is not None and self.p_value <= _SURELY
 
     def __str__(self) -> str:
         if self.p_value is None:
