@@ -204,7 +204,7 @@ class PartySession:
                                 waiting = patience(call.cancel)
                                 continue
                             welcomed.set()
-                            worker.reply_to(outbox)
+                            worker.reply_to(outbox, says_computing=message.welcome.hears_computing)
                             self._on_connected()
                         case "request" if self._worker is not None:
                             self._worker.take(message.request)
@@ -260,14 +260,18 @@ class Worker:
         self._lock = threading.Lock()
         self._waiting: set[tuple[str, str]] = set()
         self._outbox: queue.SimpleQueue[bytes | None] | None = None
+        self._says_computing = False
         # A daemon: a process that is told to stop does not wait for a fit to end.
         self._thread = threading.Thread(target=self._work, name=BUSY_THREAD, daemon=True)
         self._thread.start()
 
-    def reply_to(self, outbox: queue.SimpleQueue[bytes | None] | None) -> None:
-        """Send answers here from now on; None drops them (they are asked for again, and remembered)."""
+    def reply_to(self, outbox: queue.SimpleQueue[bytes | None] | None, *, says_computing: bool = False) -> None:
+        """Send answers here from now on; None drops them (they are asked for again, and remembered).
+
+        With ``says_computing`` also that it goes on computing one.
+        """
         with self._lock:
-            self._outbox = outbox
+            self._outbox, self._says_computing = outbox, says_computing
 
     def take(self, message: pb.Request) -> None:
         """Have a request answered, unless it is being answered already."""
@@ -309,7 +313,8 @@ class Worker:
             if time.monotonic() - told_s >= COMPUTING_EVERY_S:
                 told_s = time.monotonic()
                 logger.info("still computing: %d records so far", computed, extra=event("computing", records=computed))
-                self._put(pb.FromParty(computing=pb.Computing(request_id=request_id)).SerializeToString())
+                if self._says_computing:
+                    self._put(pb.FromParty(computing=pb.Computing(request_id=request_id)).SerializeToString())
 
         return tell
 

@@ -119,15 +119,19 @@ class Computes:
         return Reply(request.request_id, Description("ash", "computes", 1, "none"))
 
 
-def test_who_computes_for_long_says_so_now_and_then_and_not_of_what(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hears", [True, False])
+def test_who_computes_for_long_says_so_now_and_then_to_a_coordinator_that_hears_it(
+    monkeypatch: pytest.MonkeyPatch, hears: bool
+) -> None:
+    """A coordinator of an older version would end the session."""
     now, party = [100.0], Computes()
     monkeypatch.setattr(session.time, "monotonic", lambda: now[0])
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     worker = Worker(party)
-    worker.reply_to(outbox)
+    worker.reply_to(outbox, says_computing=hears)
     worker.take(ask("r1"))
     party.blocks.put(10)
-    for _ in range(2):
+    for _ in range(2 * hears):
         while not party.blocks.empty():
             pass
         now[0] += session.COMPUTING_EVERY_S
@@ -135,6 +139,8 @@ def test_who_computes_for_long_says_so_now_and_then_and_not_of_what(monkeypatch:
         said = outbox.get(timeout=PATIENCE_S)
         assert said == pb.FromParty(computing=pb.Computing(request_id="r1")).SerializeToString()
         party.blocks.put(10)  # too soon for another
+    now[0] += session.COMPUTING_EVERY_S * (not hears)
+    party.blocks.put(10)
     party.blocks.put(None)
     assert next_reply(outbox).request_id == "r1" and outbox.empty()
     computed(10)  # on a thread that answers nothing

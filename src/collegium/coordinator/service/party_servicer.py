@@ -156,6 +156,7 @@ class PartyServicer:
             consortium=self._roster.consortium,
             task_json=self._task_json,
             rehearsal=self._rehearsal,
+            hears_computing=True,
         )
         await context.write(pb.FromCoordinator(welcome=welcome).SerializeToString())
         if hello.rehearsal != self._rehearsal:  # it reads why from the Welcome
