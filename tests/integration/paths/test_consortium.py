@@ -161,14 +161,16 @@ def test_killed_at_every_line_it_goes_on_and_a_second_study_has_labels_of_its_ow
         record, spent = read_run(scene.run), paid(scene.run.parent)
         assert record.state == "finished" and record.labels.answered == POOL and record.labels.stopped is None
         assert record.evaluation.measures is not None, record.evaluation
-        assert spent.epsilon <= EPSILON and spent.queries == POOL + SUMS["table"] + 1, "each sum once, one evaluation"
-        scene.file.write_text(scene.file.read_text().replace("epsilon = 1 ", "epsilon = 2 "))
+        assert spent.epsilon <= EPSILON and spent.queries == POOL + SUMS["table"] + 2, (
+            "each sum once, one check, one evaluation"
+        )
+        scene.file.write_text(scene.file.read_text().replace("epsilon = 1\n", "epsilon = 1.4\n"))
         scene.did("study", "new", scene.file, "second")
         scene.agree("record_epsilon", "queries")
         scene.served("--study", "second")
     again = read_run(tmp_path / "consortium" / "studies" / "second")
     assert again.state == "finished" and again.labels.answered == POOL and again.labels.stopped is None
     assert again.evaluation.measures is not None, again.evaluation
-    assert spent.epsilon < paid(scene.run.parent).epsilon <= 2 * EPSILON
+    assert spent.epsilon < paid(scene.run.parent).epsilon <= 1.4
     released = [file.read_bytes() for file in (tmp_path / "consortium").rglob("released-*")]
-    assert len({*released}) == len(released) == 2 * (SUMS["table"] + 1), "each study has sums and noise of its own"
+    assert len({*released}) == len(released) == 2 * (SUMS["table"] + 2), "each study has sums and noise of its own"

@@ -85,11 +85,17 @@ def test_the_cap_on_records_is_written_where_it_is_given_and_asked_for_where_not
     [asked] = [line for line in Path("consortium.toml").read_text().splitlines() if "records_per_party" in line]
     Path("consortium.toml").write_text(Path("consortium.toml").read_text().replace(asked, asked.removeprefix("# ")))
     assert read_consortium(Path("consortium.toml")).run.budget.records_per_party == 5000
-    for most, checks in ((900, False), (5000, True)):
-        Path("consortium.toml").unlink()
-        config = written(capsys, "pool.csv", "--classes", "a,b", "--most-records", most).run
-        assert config.budget.records_per_party == most
-        assert (config.pool_check is not None and config.pool_check.stop) == checks, "few records would not show a gap"
+    Path("consortium.toml").unlink()
+    assert written(capsys, "pool.csv", "--classes", "a,b", "--most-records", 900).run.budget.records_per_party == 900
+
+
+@pytest.mark.parametrize("pool", [True, False])
+def test_the_pool_is_checked_before_any_label_where_there_is_one(
+    capsys: pytest.CaptureFixture[str], pool: bool
+) -> None:
+    table().to_csv("pool.csv", index=False)
+    found = written(capsys, "pool.csv", "--classes", "well,ill", *(() if pool else ("--no-pool",))).run.pool_check
+    assert (found is not None and found.stop) == pool
 
 
 def test_what_is_no_input_is_left_out_with_the_reason_and_taken_in_on_request(

@@ -34,12 +34,9 @@ NO_CAP = (
 )
 
 POOL_CHECK = """
-[pool_check]                  # before any label: is there a group of records that the pool lacks? Then the run ends
+[pool_check]                  # before any label: the run ends if the pool surely lacks a group of the records
 share = 0.05                  # of the budget
 """
-
-RECORDS_THAT_TELL = 10_000
-"""So many records of all institutions show what a pool lacks, for that share of a budget of 1."""
 
 POOL = """[pool]                        # public inputs without labels; nothing private may be in it
 {source}"""
@@ -110,7 +107,7 @@ def init(
         pool=NO_POOL if no_pool else POOL.format(source=_lines(draft.source)),
         file="the file" if no_pool else "the pool",
         measured=(_holdout(holdout, root, label, draft) if holdout and label else EVALUATION)
-        + (POOL_CHECK if not no_pool and (most_records or 0) * len(names) >= RECORDS_THAT_TELL else ""),
+        + ("" if no_pool else POOL_CHECK),
         epsilon=EPSILON,
         cap=NO_CAP if most_records is None else CAP.format(most=most_records),
         classes=toml_value(known) if known else "[]                  # fill in their names",
