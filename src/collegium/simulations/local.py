@@ -248,7 +248,7 @@ class Coordinator:
             },
             "budget": {"epsilon": epsilon, "delta": delta},
             "evaluation": None if evaluation_share is None else {"share": evaluation_share},
-            "pool_check": None if pool_check_share is None else {"share": pool_check_share, "stop": False},
+            "pool_check": None if pool_check_share is None else {"share": pool_check_share},
             "counts": dict(counts),
         }
         if mechanism is None:

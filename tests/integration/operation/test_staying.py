@@ -48,7 +48,7 @@ def test_studies_follow_each_other_and_one_that_fails_ends_nothing(
     studies = scene.served / "studies"
     for name, budget in (("second", "study = 0.8"), ("third", "study = 9.0"), ("fourth", "study = 0.7")):
         assert typed(capsys, "study", "new", scene.path, name)[0] == 0
-        (studies / name / "study.toml").write_text(f"[budget]\nepsilon = 9.0\n{budget}\n")
+        (studies / name / "study.toml").write_text(f"[budget]\nepsilon = 12.0\n{budget}\n")
     status, out, _ = typed(capsys, "study", "begin", scene.path, "second")
     assert status == 0 and "asks         8 sums over all records" in out and "second begins once" in out
     assert comes_true(lambda: len(said) == 2)

@@ -95,7 +95,7 @@ def test_the_pool_is_checked_before_any_label_where_there_is_one(
 ) -> None:
     table().to_csv("pool.csv", index=False)
     found = written(capsys, "pool.csv", "--classes", "well,ill", *(() if pool else ("--no-pool",))).run.pool_check
-    assert (found is not None and found.stop) == pool
+    assert (found is not None and found.share == 0.05) == pool
 
 
 def test_what_is_no_input_is_left_out_with_the_reason_and_taken_in_on_request(

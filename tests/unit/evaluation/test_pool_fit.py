@@ -146,7 +146,7 @@ def purposes(folder: Path) -> list[str]:
         return [entry.content.purpose for entry in ledger.entries() if isinstance(entry.content, Charge)]
 
 
-def test_a_run_whose_pool_lacks_a_group_ends_before_labels_are_bought_unless_it_is_to_go_on(tmp_path: Path) -> None:
+def test_a_run_whose_pool_lacks_a_group_ends_before_labels_are_bought_where_it_is_to_stop(tmp_path: Path) -> None:
     parties, pool = without_a_group()
     values: dict[str, Any] = {"name": "local", "task": parties.task, "pool": {"source": "pool.npz"}}
     values |= {"budget": {"epsilon": 8.0}, "sums": {"rounds": 2}}
@@ -158,12 +158,12 @@ def test_a_run_whose_pool_lacks_a_group_ends_before_labels_are_bought_unless_it_
 
     for _ in range(2):  # started again, it asks nobody
         with pytest.raises(PoolUnfit, match=r"Look for a class.*No label was bought\. pool_check\.stop = false"):
-            driven().label()
+            driven(stop=True).label()
         assert purposes(tmp_path) == ["pool_check"]
-    record = driven(stop=False).label()
+    record = driven().label()
     assert record.labels is not None and record.labels.answered == len(pool)
     assert purposes(tmp_path).count("pool_check") == 1 and len(purposes(tmp_path)) > 1
-    assert driven().label().labels == record.labels, "what was bought stays"
+    assert driven(stop=True).label().labels == record.labels, "what was bought stays"
 
 
 def test_a_run_flags_a_pool_without_a_group_before_labels_are_bought_and_charges_for_it(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ NO_CAP = (
 )
 
 POOL_CHECK = """
-[pool_check]                  # before any label: the run ends if the pool surely lacks a group of the records
+[pool_check]                  # before any label: does the pool lack some records? stop = true then ends the run
 share = 0.05                  # of the budget
 """
 

@@ -187,7 +187,7 @@ class CountsConfig(Frozen):
 class PoolCheckConfig(CountsConfig):
     """Whether the pool covers the parties' records, which is counted before labels are bought."""
 
-    stop: bool = True
+    stop: bool = False
     """Whether nothing more is asked where the pool surely does not fit."""
 
 
