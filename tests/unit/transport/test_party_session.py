@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from types import SimpleNamespace
 
 import pytest
 from support.waiting import PATIENCE_S
@@ -125,7 +126,7 @@ def test_who_computes_for_long_says_so_now_and_then_to_a_coordinator_that_hears_
 ) -> None:
     """A coordinator of an older version would end the session."""
     now, party = [100.0], Computes()
-    monkeypatch.setattr(session.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: now[0]))
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     worker = Worker(party)
     worker.reply_to(outbox, says_computing=hears)
