@@ -118,7 +118,7 @@ class Week:
         text = Path("consortium.toml").read_text()
         for port, free in self.typist.ports.items():
             text = text.replace(port, free)
-        text = re.sub(r"\[evaluation\].*\n.*\n", "", text).replace("epsilon = 1 ", "epsilon = 30 ")
+        text = re.sub(r"\[(evaluation|pool_check)\].*\n.*\n", "", text).replace("epsilon = 1 ", "epsilon = 30 ")
         short = f"[consortium]\ncode_hours = {CODE_HOURS}\ncertificate_days = {CERTIFICATE_DAYS}\n"
         Path("consortium.toml").write_text(text.replace("[consortium]\n", short))
         self.lines = self.typist.type(PROVISION).splitlines()
