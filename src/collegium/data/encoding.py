@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from collegium.data.numbers import read_numbers
+from collegium.data.numbers import marks_of_missing, read_numbers
 from collegium.data.several_labels import numbers_of
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.data.texts import MISSING as MISSING
@@ -191,7 +191,7 @@ def _encode_numbers(
             if column.kind == "date"
             else advice
         )
-        if 2 * len(unread) < len(values) and not any(re.search(r"\d", text) for text in unread):
+        if len(marks_of_missing(unread, len(values))) == len({*unread}):
             advice = f"set values = {toml_value({column.name: {unread[0]: ''}})} beside source, if that is missing"
         told = counted(len(unread), f"value is no {column.kind}", f"values are no {column.kind}s")
         raise DataError(

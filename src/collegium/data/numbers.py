@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from collegium.data.texts import MISSING, written
 if TYPE_CHECKING:
     import pandas as pd
 
+READABLE = 0.8
+"""A column of which so much is read as numbers, or as dates, is meant to be one of these."""
 EPOCH = date(1970, 1, 1)
 """A date counts as the number of days since this one."""
 _DATE = re.compile(
@@ -41,6 +44,12 @@ def read_numbers(
     read = [_days(text) if dates else _number(text, decimal) for text in texts]
     numbers = np.array([math.nan if number is None else number for number in read])[where]
     return numbers, [str(texts[row]) for row in where if read[row] is None]
+
+
+def marks_of_missing(unread: Sequence[str], rows: int) -> list[str]:
+    """Different texts of a column of numbers that may say that there is none: without a digit, in few of its rows."""
+    few = 2 * len(unread) < rows
+    return [text for text in dict.fromkeys(unread) if few and not re.search(r"\d", text)]
 
 
 def _number(text: str, decimal: str) -> float | None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from collegium.data.encoding import MISSING, text_of, texts_of
 from collegium.data.loading.sources import DataSource
+from collegium.data.numbers import READABLE
 from collegium.data.task import CategoryColumn, Column
 from collegium.data.texts import nearest
 from collegium.parties.checking_numbers import FACTORS, numbers_as_written
@@ -24,8 +25,6 @@ _IN_RANGE = 0.25
 """So much of the task's range and the values' together must be common to both."""
 _DIGIT = re.compile(r"\d")
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_READABLE = 0.8
-"""Of a column of numbers or dates, so many values are some."""
 _SAME_WORD = 0.3
 """What it adds to a likeness if the two names have a word in common, such as a unit."""
 _OTHER_UNIT = 0.5
@@ -82,12 +81,11 @@ def _likeness(values: "pd.Series[Any]", column: Column, source: DataSource) -> f
         if meant:
             return _KIND + (1 - _KIND) * sum(text in meant for text in texts) / len(texts)
         return _KIND if len(spelt) == len(known) else 0.0
-    if sum(map(bool, map(_DIGIT.search, texts))) < _READABLE * len(texts):
+    if sum(map(bool, map(_DIGIT.search, texts))) < READABLE * len(texts):
         return 0.0
     numbers, unread = numbers_as_written(values, column, source)
-    if len(unread) > (1 - _READABLE) * len(texts) or (
-        len(numbers) > 2 and np.ptp(np.diff(numbers)) == 0
-    ):  # it counts the rows
+    counts_rows = len(numbers) > 2 and np.ptp(np.diff(numbers)) == 0
+    if len(unread) > (1 - READABLE) * len(texts) or counts_rows:
         return 0.0
     if column.kind == "date":
         return 1.0

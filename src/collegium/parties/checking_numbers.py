@@ -1,6 +1,5 @@
 """What is unusual about a column of numbers or dates: their spelling, their unit, their range."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -10,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.data.loading.respelling import respelt_numbers
+from collegium.data.loading.respelling import DATES, SPELLINGS, read_as_written
 from collegium.data.loading.sources import DataSource
-from collegium.data.numbers import read_numbers
-from collegium.data.task import Column, NumberColumn, TableInputs
+from collegium.data.numbers import marks_of_missing, read_numbers
+from collegium.data.task import Column, NumberColumn
 from collegium.data.texts import counted, nearest, texts_of
 
 SHOWN = 5
@@ -26,8 +25,6 @@ CLIPPED_IF_SWAPPED = 0.1
 """Of one of two swapped columns, so much at least would be clipped; a tenth of that at most of each if swapped back."""
 MOST_MARKS = 5
 """Of a column of numbers, so many different texts without a digit are proposed as marks of a missing value."""
-SPELLINGS = ((",", "."), (".", ","), (" ", "."), (" ", ","), ("'", "."))
-"""Of numbers: what stands between thousands, and the decimal mark."""
 
 
 def check_numbers(
@@ -67,8 +64,7 @@ def check_numbers(
         else:
             codes = _codes(values, numbers, column)
     notes += [f"CODE: {column.name} is {text} in {rows} rows, which may say that it is missing" for text, rows in codes]
-    marks = [text for text in dict.fromkeys(unread) if not re.search(r"\d", text)]
-    marks = marks[:MOST_MARKS] if 2 * len(unread) < len(values) else []  # they say that there is no number
+    marks = marks_of_missing(unread, len(values))[:MOST_MARKS]
     if marks or codes:
         settings["values"] = dict.fromkeys([*marks, *(text for text, _ in codes)], "")
     return notes, settings
@@ -125,7 +121,7 @@ def _respelt(
     numbers, unread = read_numbers(values, source.decimal, dates=column.kind == "date")
     if not unread:
         return numbers, unread, {}
-    tried: list[dict[str, Any]] = [{"dates": "dd/mm/yyyy"}, {"dates": "mm/dd/yyyy"}]
+    tried: list[dict[str, Any]] = [{"dates": one} for one in DATES]
     if column.kind == "number":
         tried = [{"decimal": ","}, *({"thousands": one, "decimal": other} for one, other in SPELLINGS)]
 
@@ -134,9 +130,7 @@ def _respelt(
 
     best = numbers, unread, dict[str, Any]()
     for settings in tried:
-        how = source.model_copy(update=settings)
-        frame = respelt_numbers(values.to_frame(column.name), how, TableInputs(columns=(column,)))
-        read, left = read_numbers(frame[column.name], how.decimal, dates=column.kind == "date")
+        read, left = read_as_written(values, column, source.model_copy(update=settings))
         if len(left) < len(unread) and fits(read, left) > fits(*best[:2]):
             best = read, left, {key: value for key, value in settings.items() if value != getattr(source, key)}
     return best

@@ -1,6 +1,8 @@
 """The exact (ε, δ) of the Gaussian mechanism: for releases of whole noisy vectors, where no winner hides anything."""
 
 import math
+from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 
@@ -71,6 +73,23 @@ def gaussian_epsilon(mu: float, slack: float, delta: float) -> float:
         first = int(np.argmax(fits))
         low, high = float(parts[first - 1]) if first else low, float(parts[first])
     return high * (1.0 + 1e-9) + 2.0 * slack
+
+
+@lru_cache
+def largest_mu(epsilon: float, delta: float) -> float:
+    """The μ of the Gaussian mechanism that just stays within (ε, δ); a run's start asks for it nine times."""
+    low, high = -25.0, 10.0
+    while high - low > 1e-12:  # of log μ
+        middle = (low + high) / 2.0
+        fits = float(gaussian_profile(np.array([-epsilon]), float(exp(middle)))[0]) <= delta
+        low, high = (middle, high) if fits else (low, middle)
+    return float(exp(low))
+
+
+def epsilon_beside(spent: Iterable[float], epsilon: float, delta: float) -> float:
+    """The ε of Gaussian noise that costs ``epsilon`` together with mechanisms of these μ, at ``delta``; 0 for none."""
+    squared = largest_mu(epsilon, delta) ** 2 - sum(mu**2 for mu in spent)
+    return gaussian_mechanism_profile(math.sqrt(squared)).epsilon(delta) if squared > 0.0 else 0.0
 
 
 def _tests(s: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:

@@ -1,8 +1,6 @@
 """`collegium study new | list`: several studies of one consortium, under one account of its parties' records."""
 
 import json
-import math
-from bisect import bisect
 from typing import Annotated
 
 import typer
@@ -15,7 +13,7 @@ from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.settings import filled
 from collegium.whole_files import is_held, make_folder, write_new, write_whole
-from collegium_accounting.game.gaussian import gaussian_epsilon
+from collegium_accounting.game.gaussian import epsilon_beside, largest_mu
 from collegium_accounting.terminal import epsilon_text
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
@@ -97,14 +95,7 @@ def left_beside(spent: float, epsilon: float, delta: float) -> float:
 
     For a proposal alone: all is taken for Gaussian noise, whose squared μ add up. The ledger holds the budget.
     """
-    if not 0.0 < spent < epsilon:
-        return 0.0
-
-    def mu(of: float) -> float:
-        return bisect(range(1, 10**6), of, key=lambda number: gaussian_epsilon(number / 1e4, 0.0, delta)) / 1e4
-
-    left = math.sqrt(mu(epsilon) ** 2 - mu(spent) ** 2)
-    return gaussian_epsilon(left, 0.0, delta) if left else 0.0
+    return epsilon_beside([largest_mu(spent, delta)], epsilon, delta) if 0.0 < spent < epsilon else 0.0
 
 
 def _spent(config: ConsortiumConfig) -> tuple[float, str]:

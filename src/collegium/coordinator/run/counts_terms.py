@@ -2,19 +2,14 @@
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache
-
-import numpy as np
 
 from collegium.coordinator.settings.kinds import count_kinds
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.question import about_all_records
 from collegium.protocol.roster import AnnouncedCounts
-from collegium_accounting.elementary import exp
-from collegium_accounting.game.gaussian import gaussian_mechanism_profile
+from collegium_accounting.game.gaussian import epsilon_beside, gaussian_mechanism_profile, largest_mu
 from collegium_accounting.game.laws import VectorLaw
-from collegium_accounting.game.recursion import gaussian_profile
 from collegium_accounting.mechanisms import Mechanism, SumMode, Unit, create
 
 _MARGIN = 5e-4
@@ -30,19 +25,8 @@ def counts_mechanism(config: RunConfig, settings: CountsConfig, parts: int, cell
     plain = create("record-counts", sigma=settings.sigma or 1.0, parts=parts, cells=cells)
     if settings.sigma is not None:
         return plain
-    largest_mu = _largest_mu(settings.share * config.budget.own, config.budget.delta)
-    return create(plain.name, **plain.parameters() | {"sigma": (1.0 + 1e-9) * _mu(plain, config, rounds) / largest_mu})
-
-
-@lru_cache
-def _largest_mu(epsilon: float, delta: float) -> float:
-    """The μ of the Gaussian mechanism that just stays within (ε, δ); a run's start asks for it nine times."""
-    low, high = -25.0, 10.0
-    while high - low > 1e-12:  # of log μ
-        middle = (low + high) / 2.0
-        fits = float(gaussian_profile(np.array([-epsilon]), float(exp(middle)))[0]) <= delta
-        low, high = (middle, high) if fits else (low, middle)
-    return float(exp(low))
+    most = largest_mu(settings.share * config.budget.own, config.budget.delta)
+    return create(plain.name, **plain.parameters() | {"sigma": (1.0 + 1e-9) * _mu(plain, config, rounds) / most})
 
 
 def configured_counts(config: RunConfig) -> Iterator[tuple[CountsConfig, Mechanism, int]]:
@@ -67,17 +51,13 @@ def left_for_labels(config: RunConfig) -> float:
     own, delta = config.budget.own, config.budget.delta
     spent = [(settings, _mu(mechanism, config, rounds)) for settings, mechanism, rounds in configured_counts(config)]
     if spent and about_all_records(config.mechanism.kind):
-        squared = _largest_mu(own, delta) ** 2 - sum(mu**2 for _, mu in spent)
-        left = (1.0 - _MARGIN) * _epsilon(math.sqrt(max(squared, 0.0)), delta)
+        left = (1.0 - _MARGIN) * epsilon_beside([mu for _, mu in spent], own, delta)
     else:
-        shares = [settings.share * own if settings.sigma is None else _epsilon(mu, delta) for settings, mu in spent]
-        left = own - sum(shares)
+        left = own
+        for settings, mu in spent:
+            own_sigma = settings.sigma is not None
+            left -= gaussian_mechanism_profile(mu).epsilon(delta) if own_sigma else settings.share * own
     return max(left, min(1e-3, own))
-
-
-def _epsilon(mu: float, delta: float) -> float:
-    """The ε of Gaussian noise that a neighbour moves by μ of its deviations."""
-    return gaussian_mechanism_profile(mu).epsilon(delta) if mu else 0.0
 
 
 def _mu(mechanism: Mechanism, config: RunConfig, rounds: int) -> float:

@@ -208,15 +208,16 @@ class PartyServicer:
         while (data := await context.read()) is not EOF and not session.over:
             message = _parse(data)
             self.traffic[session.subject.name].received += len(data)
-            if message.WhichOneof("body") == "leaving":
+            body = message.WhichOneof("body")
+            if body == "leaving":
                 raise CannotServe(CannotServe.reasons.get(message.leaving.code, CannotServe.reasons["records"]))
-            if message.WhichOneof("body") == "computing":
+            if body == "computing":
                 session.notes_left -= 1
                 if session.notes_left < 0:
                     raise ProtocolViolation("it says too often that it computes")
                 self.requests.computes((session.subject.name, message.computing.request_id))
                 continue
-            if message.WhichOneof("body") != "reply":
+            if body != "reply":
                 raise ProtocolViolation("a party says Hello once and then answers")
             session.replies_left -= 1
             if session.replies_left < 0:

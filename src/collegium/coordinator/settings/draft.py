@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from collegium.data.encoding import MISSING, texts_of
 from collegium.data.loading.files import find, found_settings, image_files, open_npz, read_table
-from collegium.data.loading.respelling import respelt_numbers
+from collegium.data.loading.respelling import DATES, SPELLINGS, read_as_written
 from collegium.data.loading.sources import DataSource
-from collegium.data.numbers import EPOCH, read_numbers
-from collegium.data.task import NumberColumn, TableInputs
+from collegium.data.numbers import EPOCH, READABLE, read_numbers
+from collegium.data.task import NumberColumn
 from collegium.data.texts import written
 from collegium.errors import ConfigurationError, DataError
 from collegium.extras import optional_import
@@ -36,13 +36,11 @@ UNNAMED = 32
 """So many columns whose names differ by their numbers alone, all of them numbers, are one vector."""
 ROWS_LOOKED_AT = 1000
 """For how a file writes its numbers and dates."""
-READABLE = 0.8
-"""A column of which so much is read as numbers, or as dates, is meant to be one of these."""
-_POINT: list[dict[str, str]] = [{"thousands": ","}, {"thousands": " "}, {"thousands": "'"}]
-_COMMA = [{"decimal": ","}, *({"decimal": ",", "thousands": one} for one in (".", " "))]
+_POINT: list[dict[str, str]] = [{"thousands": one} for one, decimal in SPELLINGS if decimal == "."]
+_COMMA = [{"decimal": ","}, *({"decimal": ",", "thousands": one} for one, decimal in SPELLINGS if decimal == ",")]
 BY_COMMAS, BY_OTHERS = [{}, *_POINT, *_COMMA], [{}, *_COMMA, *_POINT]
 """How the numbers of a file may be written, the likeliest first: with commas between its values, and otherwise."""
-DATES: list[dict[str, str]] = [{}, {"dates": "dd/mm/yyyy"}, {"dates": "mm/dd/yyyy"}]
+BY_SLASHES: list[dict[str, str]] = [{}, *({"dates": one} for one in DATES)]
 ROWS_THAT_TELL = 20
 """With fewer rows, values that all differ say nothing about whether a column identifies its row."""
 
@@ -121,7 +119,7 @@ def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Seq
     columns = {name: _Column(name, frame[column]) for name, column in zip(names, frame.columns, strict=True)}
     how = DataSource.model_validate(draft.source)
     marks = BY_COMMAS if how.separator == "," else BY_OTHERS
-    for kind, spellings in (("number", marks), ("date", DATES)):
+    for kind, spellings in (("number", marks), ("date", BY_SLASHES)):
         read = [sum(column.reads(kind, how, one) for column in columns.values()) for one in spellings]
         draft.source |= spellings[int(np.argmax(read))]
     how = DataSource.model_validate(draft.source)
@@ -243,9 +241,7 @@ class _Column:
 
 
 def _read(texts: "pd.Series[Any]", kind: str, how: DataSource) -> tuple[NDArray[np.float64], list[str]]:
-    inputs = TableInputs(columns=(NumberColumn(kind=kind, name="x", low=0, high=1),))  # type: ignore[arg-type]
-    spelt = respelt_numbers(texts.to_frame("x"), how, inputs)["x"]
-    return read_numbers(spelt, how.decimal, dates=kind == "date")
+    return read_as_written(texts, NumberColumn(kind=kind, name="x", low=0, high=1), how)  # type: ignore[arg-type]
 
 
 def _in_order(counts: Sequence[tuple[str, int]]) -> list[str]:

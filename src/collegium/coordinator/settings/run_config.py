@@ -281,10 +281,8 @@ class RunConfig(Frozen):
         mechanism, student, kind = self.mechanism.name, self.student.method, self.task.inputs.kind
         if not about_all_records(self.mechanism.kind):
             return f"{mechanism} and the student {student}, as teachers, neighbours or a mechanism are configured"
-        (features, bandwidth), own = (
-            self.kernel.usual_for(kind),
-            (self.sums.features, self.sums.bandwidth) != (None, None),
-        )
+        features, bandwidth = self.kernel.usual_for(kind)
+        own = (self.sums.features, self.sums.bandwidth) != (None, None)
         why = "as configured" if own else f"as inputs are {_SEVERAL[kind]}"
         sums = "one sum" if self.class_sums == 1 else f"{self.class_sums} rounds of sums"
         if self.networks_learn:

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from collegium.data.loading.sources import DataSource
 from collegium.data.numbers import read_numbers
 from collegium.data.task import Inputs, NumberColumn, TableInputs
@@ -17,6 +20,19 @@ if TYPE_CHECKING:
 
 SLASHES = re.compile(r"(\d\d?)/(\d\d?)/(\d{4})(.*)")
 """A date with slashes: 17/03/2016, or 3/17/2016, and the time that may follow."""
+
+SPELLINGS = ((",", "."), (".", ","), (" ", "."), (" ", ","), ("'", "."))
+"""Of numbers: what stands between thousands, and the decimal mark."""
+DATES = ("dd/mm/yyyy", "mm/dd/yyyy")
+"""Spellings of dates with slashes."""
+
+
+def read_as_written(
+    values: pd.Series[Any], column: NumberColumn, source: DataSource
+) -> tuple[NDArray[np.float64], list[str]]:
+    """What `read_numbers` gives of a column's values in the spelling of ``source``."""
+    frame = respelt_numbers(values.to_frame(column.name), source, TableInputs(columns=(column,)))
+    return read_numbers(frame[column.name], source.decimal, dates=column.kind == "date")
 
 
 def respelt_numbers(frame: pd.DataFrame, source: DataSource, inputs: Inputs) -> pd.DataFrame:
