@@ -50,6 +50,7 @@ class Statement:
     ----------
     unit : what one neighbour may change; the ledger's budget is counted in it.
     added : who adds the noise of the labels' sums.
+    together : who adds the noise of sums over all records that are not by groups, where the first one is.
     others : further units that the ledger states the cost for, by their names.
     queries : of the whole run; the ledger's terms make room for so many at a time.
     bound : whether to charge by the exact accountant, or what published accountants charge.
@@ -66,6 +67,7 @@ class Statement:
         unit: Unit,
         *,
         added: AddedBy = COORDINATOR,
+        together: AddedBy | None = None,
         others: Mapping[str, Unit] = {},
         queries: int = 1,
         bound: Bound = "exact",
@@ -101,6 +103,12 @@ class Statement:
             Slot(block, stage, laws[block], self._steps.get(block)) for block, stage in zip(blocks, stages, strict=True)
         ]
         """One slot for each stage of the labels, in their order."""
+        self.sums_together: Slot | None = None
+        """The slot of sums over all records that are not by groups, where the first one is."""
+        if together is not None:
+            (stage,) = mechanism.summed(together)
+            purpose, step = f"{stage.name} of all together", Step.of(mechanism, stage, units, bound, classes)
+            self.sums_together = Slot(purpose, stage, step.laws, step)
 
     @property
     def sums(self) -> Slot:
@@ -136,6 +144,10 @@ class Statement:
                 ledger.charge(run, rounds, expected=self._laws[run])
         elif self._for_the_run is not None and purpose == self._for_the_run[0]:
             self._make_room(purpose, 1 + further)
+        elif slot == self.sums_together:
+            if ledger.affordable(purpose, 1 + further, slot.laws) <= further:
+                raise BudgetExceeded(f"{1 + further} more class sums do not fit the budget")
+            return ledger.charge(purpose, names, slot.laws, step=slot.step)
         elif not self._fits_beside(purpose):
             again = f"{purpose} once more" if ledger.used(purpose) else purpose
             return ledger.charge(again, names, slot.laws, step=slot.step)
@@ -160,7 +172,7 @@ class Statement:
 
     def run_is_paid(self) -> bool:
         """Whether nothing is due for the run as a whole: the charge that names no queries is in the ledger."""
-        return self._for_the_run is None or self._ledger.used(self._for_the_run[0]) >= self._for_the_run[1]
+        return self._for_the_run is None or self._used(self._for_the_run[0]) >= self._for_the_run[1]
 
     def run_fits(self) -> bool:
         """Whether the budget takes what is due for the run as a whole."""
@@ -173,7 +185,7 @@ class Statement:
             return True
         purpose, rounds = self._for_the_run
         # Sums are charged one by one, what records take part in for the whole run at once.
-        paid = 0 if self._paid_at_once else self._ledger.used(purpose)
+        paid = 0 if self._paid_at_once else self._used(purpose)
         return self._ledger.affordable(purpose, rounds - paid) == rounds - paid
 
     def room(self, queries: int) -> int:
@@ -198,6 +210,11 @@ class Statement:
             f"{self._ledger.epsilon():.4g} of ε = {budget:g} is spent (δ = {delta:g}) and one more query of "
             f"{name} does not fit; raise budget.epsilon, add noise, or stop here"
         )
+
+    def _used(self, purpose: str) -> int:
+        """How many sums over all records were charged, whether they are by groups or not."""
+        together = 0 if self.sums_together is None else self._ledger.used(self.sums_together.purpose)
+        return self._ledger.used(purpose) + together
 
     def _labels(self, slot: Slot) -> bool:
         return any(slot.purpose == one.purpose for one in self.stages)
@@ -260,6 +277,8 @@ class Statement:
         """
         stages = [slot.purpose for slot in self.stages]
         in_all = dict.fromkeys(stages, self._queries) | dict.fromkeys(self._beside, 1)
-        in_all |= {} if self._for_the_run is None else dict([self._for_the_run])
+        if self._for_the_run is not None:
+            purpose, rounds = self._for_the_run
+            in_all[purpose] = rounds + self._ledger.used(purpose) - self._used(purpose)
         rounds = dict.fromkeys(self._laws, 0) | dict.fromkeys(stages, queries)
         self._ledger.allow(self._laws, rounds, self._beside, in_all, self._steps)

@@ -191,7 +191,8 @@ class NoisySums:
         """How many contributions a sum stands for."""
         if self.contributions is not None:
             return self.contributions
-        counted = float(np.mean([one.values[-1] for one in self.rounds])) / count_of_one(classes)
+        alike = replace(self, late=False)
+        counted = sum(share * float(one.values[-1]) for share, one in _shared(alike)) / count_of_one(classes)
         return max(_FEWEST_RECORDS, counted)
 
     def _count(self, classes: int, link: _Link) -> float:
@@ -201,8 +202,7 @@ class NoisySums:
         """
         if self.contributions is not None or link is _LINEAR:
             return self.count(classes)
-        noise = math.hypot(*(one.noise for one in self.rounds)) / len(self.rounds) / count_of_one(classes)
-        return max(self.count(classes), noise)
+        return max(self.count(classes), replace(self, late=False)._noise() / count_of_one(classes))
 
     def classifier(
         self, pool: NDArray[Any], task: Task, device: str = "cpu", spectrum: PoolSpectrum | None = None
@@ -238,12 +238,16 @@ class NoisySums:
             weights[-1] -= np.array([-0.5, 0.5]) * moved / SHORT
         return KernelStudent(task, found.kernel, weights, self.residual, drawn=self.drawn), known, said
 
-    def next_weights(self, spectrum: PoolSpectrum, classes: int, rounds: int) -> Weights | None:
+    def next_weights(
+        self, spectrum: PoolSpectrum, classes: int, rounds: int, noise: float | None = None
+    ) -> Weights | None:
         """Those under which a further one of so many ``rounds`` is asked for: from the filtered mean of the estimates.
 
-        None where the noise of all rounds would leave too little of them, unless the pool was drawn.
+        None where the noise of all rounds would leave too little of them, unless the pool was drawn. ``noise`` is what
+        an entry of the further rounds will have; that of the last one where it is None.
         """
-        noise = self._noise() * math.sqrt(len(self.rounds) / rounds)
+        further = [Round(self.rounds[-1].values, noise or self.rounds[-1].noise)] * (rounds - len(self.rounds))
+        noise = replace(self, rounds=(*self.rounds, *further))._noise()
         if not self.drawn and not _has(self, _ENOUGH, spectrum, classes, noise):
             return None
         late = replace(self, late=True)
@@ -353,8 +357,8 @@ def _has(sums: NoisySums, times: float, spectrum: PoolSpectrum, classes: int, no
 
 
 def _shared(sums: NoisySums) -> list[tuple[float, Round]]:
-    """Each round with its part of the mean; these add up to 1."""
-    shares = [s if sums.late else 1 for s in range(1, 1 + len(sums.rounds))]
+    """Each round with its part of the mean; these add up to 1. A round with less noise counts for more."""
+    shares = [(s if sums.late else 1) / max(one.noise, 1e-9) ** 2 for s, one in enumerate(sums.rounds, 1)]
     return [(share / sum(shares), one) for share, one in zip(shares, sums.rounds, strict=True)]
 
 

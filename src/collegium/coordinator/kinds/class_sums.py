@@ -22,12 +22,15 @@ from collegium.coordinator.contradictions import Counted, check_sums, check_tota
 from collegium.coordinator.groups import NOBODY, Suspicion, Verdict, judged, suspicion
 from collegium.coordinator.journal import Part, Released
 from collegium.coordinator.kind import RunKind
+from collegium.coordinator.noise import noise_on_entries
 from collegium.coordinator.release import Releases, WholeVector
-from collegium.coordinator.rounds.rounds import terms_of
+from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.rounds import VoteSum, terms_of
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.kinds import register
+from collegium.coordinator.statement import Slot
 from collegium.errors import DataError, ProtocolViolation, StorageError
 from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
@@ -176,14 +179,15 @@ class _JudgedRounds:
                 self._check_again(part, first, last.asking)
         # An institution that stays away from a round takes nobody's place in the others.
         same = [one for one in _under_last_map(heard) if one.members == first.members]
-        if len(heard) < self._rounds or verdict.left_out is not None or not same:
+        if len(heard) < self._rounds or verdict.left_out is not None or same[-1:] in ([], [first]):
             return verdict
         return judged(same[-1].groups, lambda part: None, lambda: self._suspected(same))
 
     def _check_again(self, part: Part, first: _Heard, asking: ClassSums) -> None:
         """Raise Contradiction where no records give the sum of a later round, or others than gave the first."""
         self._check(part, asking)
-        for before in first.groups:
+        together = Released(first.groups)
+        for before in (*first.groups, Part(together.values, together.noise, together.parties)):
             if before.parties == part.parties and not asking.per_party:
                 check_totals(counted_by_sums(before, self._classes), counted_by_sums(part, self._classes))
 
@@ -278,17 +282,16 @@ class SumsOfRun:
         DataError
             If networks can learn nothing from the first sum.
         """
-        mechanism, sums = self._setup.mechanism, self._setup.vote_sum
         while lacking := self.lacking:
             self._next_is_known(learn=True)
             if self._kept() is not None:
                 continue
-            stage, most = self._releases.statement.sums.stage, self._asking.most_records
-            terms = terms_of(mechanism, sums, stage, most_records=most)
+            sums, slot = self._next_sum
+            terms = terms_of(self._setup.mechanism, sums, slot.stage, most_records=self._asking.most_records)
             asked = self._asking.ask(terms, PoolRange(self._asking.facts.pool_sha256, (0,)))
             question = RunQuestion([self._asking.name], asked, sums, further=lacking - 1)
             parties = self._releases.asking.ready()
-            self._releases.release(self._releases.statement.sums, question, self._rule, parties)
+            self._releases.release(slot, question, self._rule, parties)
 
     @property
     def counted(self) -> list[Counted]:
@@ -318,6 +321,18 @@ class SumsOfRun:
     @property
     def _classes(self) -> int:
         return len(self._setup.config.task.classes)
+
+    @property
+    def _next_sum(self) -> tuple[VoteSum, Slot]:
+        """How the next round is added up, and where it was stated.
+
+        Where groups in every round cost too much, the first tells whom to leave out, and how many records there are.
+        """
+        sums, statement = self._setup.vote_sum, self._releases.statement
+        if statement.sums_together is None or not self._held or self._judged.verdict.left_out is not None:
+            return sums, statement.sums
+        assert isinstance(sums, MaskedSum)
+        return sums.together, statement.sums_together
 
     @property
     def _rule(self) -> WholeVector:
@@ -358,7 +373,10 @@ class SumsOfRun:
             self._judged.spectra[None] = found.spectrum
         if self._asking.per_party:
             return b""
-        weights = self._held[-1].next_weights(self._judged.spectrum(self._asking), self._classes, self._rounds)
+        _, slot = self._next_sum
+        noise = noise_on_entries(slot.stage, len(self._releases.asking.here))
+        spectrum = self._judged.spectrum(self._asking)
+        weights = self._held[-1].next_weights(spectrum, self._classes, self._rounds, noise)
         return b"" if weights is None else weights.to_bytes()
 
     def _following(self, learned: bytes) -> ClassSums:

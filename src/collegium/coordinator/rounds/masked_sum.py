@@ -48,6 +48,7 @@ class MaskedSum:
     noised : each party adds its share of noise before masking, so that the total is noisy already.
     divided : the groups that are summed by themselves; none where all parties are summed together. Where a group lacks
         parties, all that are there are summed together: the question and its charge are the same.
+    once : whether later sums of several over all records are of all parties together.
     """
 
     parties: Parties
@@ -56,6 +57,7 @@ class MaskedSum:
     plan: GraphPlan
     noised: bool = False
     divided: tuple[Group, ...] = ()
+    once: bool = False
 
     @property
     def mode(self) -> str:
@@ -78,7 +80,7 @@ class MaskedSum:
 
     @property
     def together(self) -> "MaskedSum":
-        """The same sum of all parties together, with noise as in groups."""
+        """The sum of all parties together; what was asked for a sum by groups keeps the noise of those."""
         return replace(self, divided=())
 
     @cached_property

@@ -25,8 +25,8 @@ from collegium_accounting.mechanisms.parameters import fields_of
 
 MOST_NOISE = 12.0
 """Standard deviation of the total's noise, in contributions, times the root of the directions that tell the classes
-apart, above which groups are not worth it. At 11.4 they cost one point of 500 records, and a tenth of thousands; at 41,
-on digits, two to three (docs/research/one-institution.md)."""
+apart, above which only the first of several sums is by groups. At 11.4 groups in all of them cost one point of 500
+records, and a tenth of thousands; at 41, on digits, two to three (docs/research/one-institution.md)."""
 
 
 def vote_sum_of(config: RunConfig, parties: Parties, signing_keys: Mapping[str, bytes] | None) -> VoteSum:
@@ -44,19 +44,22 @@ class Division:
     ----------
     groups : 1 where all are summed together.
     why : in words.
-    noise : of the total, in units of what all parties add together without groups.
+    noise : of the mean of all class sums, in units of what all parties add together without groups.
+    once : whether only the first of several class sums is by groups, as long as none of them is left out.
     """
 
     groups: int
     why: str
     noise: float = 1.0
+    once: bool = False
 
 
 def division(config: RunConfig, parties: int) -> Division:
     """How the sums over all records are divided among ``parties`` parties: it follows from public facts.
 
     Three groups are the fewest of which two outvote one, and more add more noise than they save records. There are none
-    where they would be too small for as many colluders as may sit in one, or where their noise costs too much.
+    where they would be too small for as many colluders as may sit in one. Where their noise costs too much, the first
+    of several sums is by groups, and the others are only where it names one of them.
 
     Raises
     ------
@@ -90,8 +93,12 @@ def division(config: RunConfig, parties: int) -> Division:
         classes, of_mean = len(config.task.classes), math.sqrt(parties / weakest / config.sums_in_mean)
         sigma = configured_mechanism(config).noise_votes * of_mean
         if sigma * math.sqrt(classes - 1.0) > MOST_NOISE:
-            told = f"the noise of groups, {sigma:.3g} contributions for {classes} classes,"
-            return Division(1, f"{told} would cost too much accuracy")
+            told = f"the noise of groups, {sigma:.3g} contributions for {classes} classes, costs too much accuracy"
+            if (sums := config.class_sums) == 1:
+                return Division(1, told)
+            # Where networks learn from the first sum, the classes follow from the second alone.
+            of_mean = 1.0 if config.networks_learn else math.sqrt(sums / (sums - 1.0 + noise**-2))
+            return Division(wanted, f"{wanted} groups in the first sum alone, as {told}", of_mean, once=True)
     return Division(wanted, f"{wanted} groups, each summed by itself: no institution decides the result", noise)
 
 
@@ -113,9 +120,10 @@ def sum_in(
     complete = not noised and not (once and len(signing_keys) > COMPLETE_UP_TO)
     plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion, quorum=votes.quorum, complete=complete)
     divided: tuple[Group, ...] = ()
-    if noised and (groups := division(config, len(signing_keys)).groups) > 1:
-        divided = plan_groups(signing_keys, groups, votes.dropout, votes.collusion, votes.quorum)
-    return MaskedSum(parties, config.name, signing_keys, plan, noised, divided)
+    found = division(config, len(signing_keys))
+    if noised and found.groups > 1:
+        divided = plan_groups(signing_keys, found.groups, votes.dropout, votes.collusion, votes.quorum)
+    return MaskedSum(parties, config.name, signing_keys, plan, noised, divided, found.once)
 
 
 def configured_mechanism(config: RunConfig) -> Mechanism:

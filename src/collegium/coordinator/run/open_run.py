@@ -15,6 +15,7 @@ from collegium.coordinator.kinds.labels import Labels
 from collegium.coordinator.kinds.pool_check import PoolCheck
 from collegium.coordinator.kinds.record_counts import CountsOnce, other_counts
 from collegium.coordinator.release import Releases
+from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import ANSWERED
 from collegium.coordinator.run.factories import ledger_id
 from collegium.coordinator.run.foreseen import Foreseen, charged, origin_of
@@ -222,11 +223,13 @@ class OpenRun:
         """What this run states to the ledger: labels, sums and counts."""
         mechanism = self._setup.mechanism
         units = {name: mechanism.unit(votes) for name, votes in self._kind.votes_per_unit.items()}
+        sums = self._setup.vote_sum
         return Statement(
             self._ledger,
             mechanism,
             units.pop(self._config.budget.unit),
-            added=self._setup.vote_sum.added,
+            added=sums.added,
+            together=sums.together.added if isinstance(sums, MaskedSum) and sums.once else None,
             others=units,
             queries=self._config.queries.count,
             classes=len(self._config.task.classes),
