@@ -47,6 +47,7 @@ from collegium.models.codes import Weights
 from collegium.models.noisy_sums import Round
 from collegium.models.students import read_student
 from collegium.parties.kind import PartyKind
+from collegium.parties.kinds.class_sums import ClassSums
 from collegium.parties.kinds.evaluation import kept_evaluation
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.kinds.class_sums import SumClasses
@@ -74,13 +75,15 @@ class Attack:
     sums : what it sends in place of its class sums ``[classes, dimensions]`` without their count; nothing else where
         it is None.
     counted : how many times its records it counts, in class sums and evaluation.
-    first : the round from which on it lies.
+    first : the round from which on it lies; those before are as from so many times its records.
+    labels : what it calls its records' classes ``[records]`` in those class sums, of so many classes.
     records : what it makes of its records before the run, where it is careless; it does not lie then.
     """
 
     sums: Callable[[Vector, int, Random], Vector] | None = None
     counted: int = 1
     first: int = 1
+    labels: Callable[[Vector, int], Vector] | None = None
     records: Callable[[Examples, Split, Random], Examples] | None = None
 
 
@@ -88,9 +91,9 @@ def times(factor: int) -> Callable[[Vector, int, Random], Vector]:
     return lambda own, count, random: own * factor
 
 
-def shifted(factor: int) -> Callable[[Vector, int, Random], Vector]:
-    """Every class called by the next one's name, so many times."""
-    return lambda own, count, random: np.roll(own, 1, axis=0) * factor
+def shifted(labels: Vector, classes: int) -> Vector:
+    """Every class called by the next one's name."""
+    return (labels + 1) % classes
 
 
 def at_random(factor: float) -> Callable[[Vector, int, Random], Vector]:
@@ -104,14 +107,13 @@ def at_random(factor: float) -> Callable[[Vector, int, Random], Vector]:
     return drawn
 
 
-def swapped(own: Vector, count: int, random: Random) -> Vector:
+def swapped(labels: Vector, classes: int) -> Vector:
     """One pair of classes called by each other's name."""
-    return own[[1, 0, *range(2, len(own))]]
+    return np.where(labels < 2, 1 - labels, labels)
 
 
 def swapped_labels(own: Examples, split: Split, random: Random) -> Examples:
-    labels = own.labels()
-    return Examples(own.x, np.where(labels < 2, 1 - labels, labels))
+    return Examples(own.x, swapped(own.labels(), len(split.task.classes)))
 
 
 def random_labels(own: Examples, split: Split, random: Random) -> Examples:
@@ -138,14 +140,14 @@ LIES = {
     "honest": HONEST,
     "x3": Attack(times(3)),
     "x10^6": Attack(times(10**6)),
-    "shifted": Attack(shifted(1)),
-    "shifted x3, counted": Attack(shifted(3), 3),
-    "shifted x10, counted": Attack(shifted(10), 10),
-    "shifted x10^6, counted": Attack(shifted(10**6), 10**6),
+    "shifted": Attack(times(1), labels=shifted),
+    "shifted x3, counted": Attack(times(3), 3, labels=shifted),
+    "shifted x10, counted": Attack(times(10), 10, labels=shifted),
+    "shifted x10^6, counted": Attack(times(10**6), 10**6, labels=shifted),
     "random, as long as allowed": Attack(at_random(1.0)),
     "random x10, counted": Attack(at_random(1.0), 10),
     "random x100": Attack(at_random(100.0)),
-    "pair swapped": Attack(swapped),
+    "pair swapped": Attack(times(1), labels=swapped),
 }
 CARELESS = {
     "honest": HONEST,
@@ -155,13 +157,13 @@ CARELESS = {
     "random labels": Attack(records=random_labels),
 }
 LATER = {
-    f"{name} from round {first}": Attack(sums, counted, first)
+    f"{name} from round {first}": Attack(times(factor), counted, first, labels)
     for first in (2, 5)
-    for name, sums, counted in [
-        ("x3", times(3), 1),
-        ("x10, counted", times(10), 10),
-        ("shifted", shifted(1), 1),
-        ("shifted x3", shifted(3), 3),
+    for name, factor, counted, labels in [
+        ("x3", 3, 1, None),
+        ("shifted", 1, 1, shifted),
+        ("shifted x3, counted", 3, 3, shifted),
+        ("shifted x10, counted", 10, 10, shifted),
     ]
 }
 PLAYS = {"lies": LIES, "careless": CARELESS, "later": LATER}
@@ -175,9 +177,9 @@ def lying(attack: Attack, random: Random) -> Callable[[Question, Vector], Vector
         assert attack.sums is not None
         lie = own.copy()
         if isinstance(question, SumClasses):
-            if question.number >= attack.first:
-                blocks, count = own[0, :-1].reshape(question.classes, -1), int(own[0, -1]) * attack.counted
-                lie[0] = np.append(attack.sums(blocks, count, random).reshape(-1), count)
+            blocks, count = own[0, :-1].reshape(question.classes, -1), int(own[0, -1]) * attack.counted
+            sums = attack.sums if question.number >= attack.first else times(attack.counted)
+            lie[0] = np.append(sums(blocks, count, random).reshape(-1), count)
             per_class = counted_by_sums(Part(lie[0], 1.0, ()), question.classes).per_class
             assert per_class is not None
             counted.append(per_class)
@@ -187,7 +189,7 @@ def lying(attack: Attack, random: Random) -> Callable[[Question, Vector], Vector
             for number, records in enumerate(counted[0]):  # as many as its first sum counts of each class
                 right = np.flatnonzero((true == number) & (given == number))
                 lie[0, right[-1 if number else 0]] = round(max(0.0, records) * ONE)  # and surely
-        elif attack.first == 1:  # of the pool check; what the first sum counts
+        else:  # of the pool check; what the first sum counts
             lie *= attack.counted
         return np.clip(lie, question.low, question.high)
 
@@ -269,7 +271,7 @@ class Deal:
             given = {name: (_raw(one.x), one.labels()) for name, one in examples.items()}
             parties = LocalParties(given, split.task, folder=own)
             if attack.sums is not None:
-                _lies(parties, liar, lying(attack, random))
+                _lies(parties, liar, attack, random)
             reach = Reach(parties, roster=parties.names(), signing_keys=parties.signing_keys)
             run = CoordinatorRun(config, reach, Storage(folder.path), public=PublicData(Examples(split.pool)))
             with suppress(Contradiction):
@@ -317,13 +319,26 @@ def _raw(x: NDArray[Any]) -> NDArray[Any]:
     return x[..., 0] if x.ndim == 4 and x.shape[-1] == 1 else x
 
 
-def _lies(parties: LocalParties, name: str, sent: Callable[[Question, Vector], Vector]) -> None:
+def _lies(parties: LocalParties, name: str, attack: Attack, random: Random) -> None:
     """Have a party run software of its own, which sends what it likes."""
+    sent = lying(attack, random)
     liar = parties._parties[name]
     honest = liar._bounded
 
     def bounded(kind: PartyKind[Any], ask: Ask, run_id: str) -> Vector:
-        return sent(ask.question, honest(kind, ask, run_id))
+        question = ask.question
+        if attack.labels is None or not isinstance(question, SumClasses) or question.number < attack.first:
+            return sent(question, honest(kind, ask, run_id))
+        assert isinstance(kind, ClassSums)
+        records = kind._records
+        own, records._examples = (
+            records._examples,
+            Examples(records._examples.x, attack.labels(records._examples.labels(), question.classes)),
+        )
+        try:
+            return sent(question, honest(kind, ask, run_id))
+        finally:
+            records._examples = own
 
     liar._bounded = bounded  # type: ignore[method-assign]
 

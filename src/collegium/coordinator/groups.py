@@ -39,6 +39,8 @@ _BETTER, _FAR_BETTER = 1.0, 3.5
 """Standard deviations by which judges find it better without a group, beside another sign and alone."""
 _BY_CHANCE = 0.003
 """With what probability a group of equal honest institutions differs: with three groups, one does in 100 runs."""
+DIFFERS, CONTRADICTS = 0.003, 1e-9
+"""By chance, of two sums of the same records: a later one is not used; a group that sent both is left out."""
 LEFT_OUT = "are left out, as one of them spoils the result (ask each of them about its classes, units and columns)"
 
 
@@ -95,6 +97,12 @@ def suspicion(groups: Sequence[NoisySums], fit: Fit, spectrum: PoolSpectrum, cla
     ]
     told = [one for one in numbers if better[one] > _FAR_BETTER or (better[one] > _BETTER and chance[one] < _BY_CHANCE)]
     return Suspicion(tuple(better), tuple(chance), max(told, key=lambda one: better[one], default=None))
+
+
+def differ(one: NoisySums, other: NoisySums, spectrum: PoolSpectrum, classes: int) -> float:
+    """With what probability two sums of the same records, under one map, differ as much as these."""
+    told = _Told.of(one, spectrum, classes), _Told.of(other, spectrum, classes)
+    return _chance(told[0], told[1:], spectrum, classes)
 
 
 def _direction(student: KernelStudent, spectrum: PoolSpectrum) -> FloatArray:

@@ -213,8 +213,8 @@ class Statement:
 
     def _used(self, purpose: str) -> int:
         """How many sums over all records were charged, whether they are by groups or not."""
-        together = 0 if self.sums_together is None else self._ledger.used(self.sums_together.purpose)
-        return self._ledger.used(purpose) + together
+        used, slot = self._ledger.used(purpose), self.sums_together
+        return used if slot is None else used + self._ledger.used(slot.purpose, {slot.purpose: slot.laws})
 
     def _labels(self, slot: Slot) -> bool:
         return any(slot.purpose == one.purpose for one in self.stages)
@@ -278,7 +278,7 @@ class Statement:
         stages = [slot.purpose for slot in self.stages]
         in_all = dict.fromkeys(stages, self._queries) | dict.fromkeys(self._beside, 1)
         if self._for_the_run is not None:
-            purpose, rounds = self._for_the_run
-            in_all[purpose] = rounds + self._ledger.used(purpose) - self._used(purpose)
+            purpose, sums = self._for_the_run
+            in_all[purpose] = sums + self._ledger.used(purpose) - self._used(purpose)
         rounds = dict.fromkeys(self._laws, 0) | dict.fromkeys(stages, queries)
         self._ledger.allow(self._laws, rounds, self._beside, in_all, self._steps)

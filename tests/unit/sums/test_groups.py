@@ -1,6 +1,7 @@
 """Sums by groups: a record is in one of them, each is protected by itself, and their total is what is used."""
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from collegium.models.arrays import load_arrays
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import plan_graph
@@ -25,7 +27,8 @@ from collegium.protocol.secure_sum.errors import InsufficientPlan
 from collegium.protocol.secure_sum.groups import group_of, groups_of, plan_groups
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
-from collegium_accounting.mechanisms.class_sums import bound_squared, count_of_one
+from collegium_accounting import account
+from collegium_accounting.mechanisms.class_sums import ClassSums, bound_squared, count_of_one
 
 ROSTER = {f"party-{number}": number.to_bytes(32, "big") for number in range(25)}
 
@@ -76,7 +79,11 @@ def configured(**changes: Any) -> RunConfig:
 def test_the_number_of_groups_follows_from_public_facts() -> None:
     assert division(configured(), 9).groups == 3
     assert division(configured(), 8).groups == 1
-    assert "too much accuracy" in division(configured(budget={"epsilon": 0.05}), 9).why
+    dear = configured(budget={"epsilon": 0.05})
+    first = division(dear, 9)
+    assert (first.groups, first.once) == (3, True) and "in the first sum alone" in first.why
+    assert 1.0 < first.noise < 1.06 < division(configured(votes={"groups": 3}), 9).noise, "of the mean of eight sums"
+    assert division(dear.model_copy(update={"sums": dear.sums.model_copy(update={"rounds": 1})}), 9).groups == 1
     assert division(configured(budget={"epsilon": 4.0, "unit": "party"}), 9).groups == 1
     assert division(configured(votes={"mode": "clear"}), 9).groups == 1
     assert division(configured(votes={"groups": 1}), 9).groups == 1
@@ -89,8 +96,9 @@ def test_the_number_of_groups_follows_from_public_facts() -> None:
 def test_two_classes_have_groups_at_an_epsilon_of_1_beside_an_evaluation_and_a_pool_check(parties: int) -> None:
     inputs = TableInputs(columns=(NumberColumn(name="age", low=0, high=100),))
     asked: dict[str, Any] = {"budget": {"epsilon": 1.0}, "evaluation": {"share": 0.1}, "pool_check": {"share": 0.1}}
-    assert division(configured(task=Task(classes=("no", "yes"), inputs=inputs), **asked), parties).groups == 3
-    assert division(configured(**asked), parties).groups == 1, "of ten classes they would cost three points"
+    two, ten = configured(task=Task(classes=("no", "yes"), inputs=inputs), **asked), configured(**asked)
+    assert (division(two, parties).groups, division(two, parties).once) == (3, False)
+    assert (division(ten, parties).groups, division(ten, parties).once) == (3, True)
 
 
 NAMES = tuple(f"clinic-{number:02}" for number in range(12))
@@ -149,6 +157,53 @@ def test_a_run_keeps_one_sum_of_each_group_and_pays_once(
     assert again.rounds == record.rounds, "nobody is asked again"
 
 
+DEAR: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 4.0}}, "sums": {"rounds": 3}}
+"""Groups in all three sums would have 4·√(9/2)/√3 contributions of noise, for ten classes."""
+
+
+def test_where_groups_cost_too_much_the_first_sum_alone_is_by_groups(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    parties = institutions(shuffled, NINE)
+    driven(parties, public, tmp_path, **DEAR).label()
+    kept = [load_arrays(file, "released vector")[1] for file in tmp_path.glob("released-*")]
+    entry, honest = 4.0 * math.sqrt(bound_squared(10)), plan_graph(9, 0.3, 0.1, quorum=0.8).honest_survivors
+    by_groups, together = entry * math.sqrt(3 / 2), entry * math.sqrt(9 / honest)
+    noise = sorted((len(about["parties"]), about["noise"][-1]) for about in kept)
+    assert noise == [(1, pytest.approx(together)), (1, pytest.approx(together)), (3, pytest.approx(by_groups))]
+    with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
+        epsilon = ledger.epsilon()
+        charges = [one.content for one in ledger.entries() if isinstance(one.content, Charge)]
+    assert Counter(one.purpose for one in charges[:-1]) == {"sums": 1, "sums of all together": 2}
+    three = account(ClassSums(sigma=4.0, classes=10, rounds=3), delta=1e-5).epsilon
+    assert three <= epsilon < three * (1 + 1e-6), "it costs what it costs in any case"
+    least, highest = verify(tmp_path / "ledger.sqlite").bounds("record", "add-remove")
+    assert least <= epsilon <= highest
+    again = driven(parties, public, tmp_path, **DEAR)
+    parties.ask = _nobody_is_asked  # type: ignore[method-assign]
+    assert again.label().labels is not None
+
+
+def test_a_later_sum_that_was_begun_is_opened_by_another_process_and_paid_once(
+    shuffled: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties, opened, honest = institutions(shuffled, NINE), [], MaskedTotal.open
+
+    def dies_at_the_second(total: MaskedTotal) -> Any:
+        opened.append(total)
+        if len(opened) == 2:
+            raise KeyboardInterrupt
+        return honest(total)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(MaskedTotal, "open", dies_at_the_second)
+        driven(parties, public, tmp_path, **DEAR).label()
+    driven(parties, public, tmp_path, **DEAR).label()
+    with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
+        charges = [one.content for one in ledger.entries() if isinstance(one.content, Charge)]
+    assert [one.purpose for one in charges[:-1]] == ["sums", "sums of all together", "sums of all together"]
+
+
 def test_a_group_that_lacks_a_party_is_summed_with_the_others(
     shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:
@@ -198,6 +253,10 @@ def test_a_party_refuses_a_group_that_bears_fewer_colluders_than_all_together(
 
 def _dies(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
+
+
+def _nobody_is_asked(requests: Any, **_: Any) -> Any:
+    raise AssertionError(f"{sorted(requests)} were asked again")
 
 
 def test_every_round_is_kept_by_groups_and_the_next_follows_from_the_total(

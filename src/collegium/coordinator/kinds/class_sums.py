@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from collegium.coordinator.asking import RunQuestion
 from collegium.coordinator.contradictions import Counted, check_sums, check_totals, counted_by_sums
-from collegium.coordinator.groups import NOBODY, Suspicion, Verdict, judged, suspicion
+from collegium.coordinator.groups import CONTRADICTS, DIFFERS, NOBODY, Suspicion, Verdict, differ, judged, suspicion
 from collegium.coordinator.journal import Part, Released
 from collegium.coordinator.kind import RunKind
 from collegium.coordinator.noise import noise_on_entries
@@ -31,7 +31,7 @@ from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.kinds import register
 from collegium.coordinator.statement import Slot
-from collegium.errors import DataError, ProtocolViolation, StorageError
+from collegium.errors import Contradiction, DataError, ProtocolViolation, StorageError
 from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
@@ -45,6 +45,7 @@ from collegium_accounting.mechanisms import SumMode
 
 _NETWORKS = b"networks\n"
 """Begins what is kept of networks for the next question; weights are kept as they are."""
+_DOUBTED = "of the class sums of all institutions together (number {}) nothing is used: they contradict those by groups"
 
 
 @register
@@ -119,9 +120,18 @@ class _Heard:
     def members(self) -> list[tuple[str, ...]]:
         return [part.parties for part in self.groups]
 
+    def of(self, parties: tuple[str, ...]) -> "_Heard":
+        """The sum of these parties, where they were summed by themselves."""
+        return _Heard(self.asking, tuple(part for part in self.groups if part.parties == parties))
+
     def without(self, spoilt: frozenset[str]) -> "_Heard":
         """The sums to which none of these parties added."""
         return _Heard(self.asking, tuple(part for part in self.groups if spoilt.isdisjoint(part.parties)))
+
+
+def _first_by_groups(heard: Sequence[_Heard]) -> _Heard:
+    """The first round that was summed by groups; the first of all where none was."""
+    return next((one for one in heard if len(one.groups) > 1), heard[0])
 
 
 def _under_last_map(heard: Sequence[_Heard]) -> list[_Heard]:
@@ -139,7 +149,7 @@ class _JudgedRounds:
 
     def __init__(self, rounds: int, classes: int, device: str) -> None:
         self._rounds, self._classes, self._device = rounds, classes, device
-        self.heard, self.verdict = list[_Heard](), Verdict(())
+        self.heard, self.verdict, self.doubted = list[_Heard](), Verdict(()), list[_Heard]()
         self._known: NoisySums | None = None
         self.spectra = dict[bytes | None, PoolSpectrum]()
         """Of the pool, by the networks under whose features it is."""
@@ -156,40 +166,72 @@ class _JudgedRounds:
             return self._known
         heard = [*self.heard, _Heard(asking, groups)]
         verdict = self._judge(heard)
-        staying = [one.without(verdict.spoilt) for one in _under_last_map(heard)]
-        if not any(one.groups for one in staying):
+        self.doubted = [] if verdict.left_out is not None else [one for one in heard if self._is_doubted(one, heard)]
+        if self.doubted:
+            verdict = replace(verdict, why=_DOUBTED.format(", ".join(str(one.asking.number) for one in self.doubted)))
+        staying = [one.without(verdict.spoilt) for one in heard if one not in self.doubted]
+        staying = _under_last_map([one for one in staying if one.groups])
+        if not staying:
             verdict.kept(groups)  # raises Contradiction
         self.heard, self.verdict = heard, verdict
-        self._known = self._sums([one for one in staying if one.groups])
+        self._known = self._sums(staying)
         return self._known
+
+    def _is_doubted(self, one: _Heard, heard: Sequence[_Heard]) -> bool:
+        """Whether a sum of all together says something else than the first by groups.
+
+        An institution may be honest in a sum that shows its group, and lie in others.
+        """
+        asking, first = one.asking, _first_by_groups(heard)
+        if len(one.groups) > 1 or len(first.groups) == 1 or asking.facts.config.drawn:
+            return False
+        if asking.network == first.asking.network:
+            return self._chance([one], [first]) < DIFFERS
+        task, pool = asking.facts.config.task, asking.facts.pool
+        known, other = (self._sums([sums]).of_pool(pool, task, self._device) for sums in (first, one))
+        return known.worse(other.probabilities)
+
+    def _chance(self, some: Sequence[_Heard], others: Sequence[_Heard]) -> float:
+        """With what probability the same records give sums that differ as much as these, all under one map."""
+        spectrum = self.spectrum(others[0].asking)
+        return differ(self._sums(some), self._sums(others), spectrum, self._classes)
 
     def _judge(self, heard: Sequence[_Heard]) -> Verdict:
         """By sums that no records give in any round; and by what the first tells of the groups, and all together do.
 
         With each look an honest group may be named by chance, so there are these two.
         """
-        first, last = heard[0], heard[-1]
-        if len(heard) == 1:
+        last = heard[-1]
+        first = _first_by_groups(heard)
+        if last is first:
             return judged(first.groups, lambda part: self._check(part, first.asking), lambda: self._suspected(heard))
         verdict = self.verdict
         if verdict.left_out is None and last.members == first.members:
-            verdict = judged(last.groups, lambda part: self._check_again(part, first, last.asking), lambda: NOBODY)
-        else:  # a group lacked a party, and all were summed together; or one is left out
+            verdict = judged(last.groups, lambda part: self._check_again(part, first, heard), lambda: NOBODY)
+        else:  # all were summed together, or a group is left out
             for part in last.without(verdict.spoilt).groups:
-                self._check_again(part, first, last.asking)
+                self._check_again(part, first, heard)
         # An institution that stays away from a round takes nobody's place in the others.
         same = [one for one in _under_last_map(heard) if one.members == first.members]
         if len(heard) < self._rounds or verdict.left_out is not None or same[-1:] in ([], [first]):
             return verdict
         return judged(same[-1].groups, lambda part: None, lambda: self._suspected(same))
 
-    def _check_again(self, part: Part, first: _Heard, asking: ClassSums) -> None:
+    def _check_again(self, part: Part, first: _Heard, heard: Sequence[_Heard]) -> None:
         """Raise Contradiction where no records give the sum of a later round, or others than gave the first."""
+        asking, together = heard[-1].asking, Released(first.groups)
         self._check(part, asking)
-        together = Released(first.groups)
+        if asking.per_party:
+            return
         for before in (*first.groups, Part(together.values, together.noise, together.parties)):
-            if before.parties == part.parties and not asking.per_party:
+            if before.parties == part.parties:
                 check_totals(counted_by_sums(before, self._classes), counted_by_sums(part, self._classes))
+        if len(first.groups) == 1 or asking.facts.config.drawn:
+            return
+        own = [one.of(part.parties) for one in _under_last_map(heard)]
+        same = [one for one in own if one.groups]
+        if same[0].asking is first.asking and self._chance(same[1:], same[:1]) < CONTRADICTS:
+            raise Contradiction("its class sums of several rounds cannot be those of the same records")
 
     def _suspected(self, heard: Sequence[_Heard]) -> Suspicion:
         """Whom these rounds name, which are of the same groups and under one map."""
@@ -198,8 +240,7 @@ class _JudgedRounds:
             return NOBODY
         spectrum, pool, task = self.spectrum(asking), asking.facts.pool, asking.facts.config.task
         of_groups = [
-            self._sums([_Heard(one.asking, (part,)) for one in heard for part in one.groups if part.parties == members])
-            for members in heard[-1].members
+            self._sums([one.of(members) for one in heard if one.of(members).groups]) for members in heard[-1].members
         ]
 
         def fit(sums: NoisySums) -> KernelStudent:
@@ -329,10 +370,12 @@ class SumsOfRun:
         Where groups in every round cost too much, the first tells whom to leave out, and how many records there are.
         """
         sums, statement = self._setup.vote_sum, self._releases.statement
-        if statement.sums_together is None or not self._held or self._judged.verdict.left_out is not None:
+        known, together = self._judged, statement.sums_together
+        named = known.doubted or known.verdict.left_out is not None
+        if together is None or named or not any(len(one.groups) > 1 for one in known.heard):
             return sums, statement.sums
         assert isinstance(sums, MaskedSum)
-        return sums.together, statement.sums_together
+        return sums.together, together
 
     @property
     def _rule(self) -> WholeVector:
