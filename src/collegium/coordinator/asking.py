@@ -234,6 +234,9 @@ class Asking:
         Raises QuorumNotReached where one of them is away.
         """
         if not (together := self.together(question.names[:1], question.sums)[0]):
+            if isinstance(sums := question.sums, MaskedSum) and sums.left_out:
+                asked = {name: teachers for name, teachers in parties.items() if name in sums.roster}
+                return asked, quorum_count(self._setup.config.votes.quorum, len(sums.roster))
             return parties, self.quorum
         if missing := sorted(set(together) - parties.keys()):
             raise QuorumNotReached(
@@ -257,12 +260,12 @@ class Asking:
         if parties is not None or None in self.journal.begun(question.names):
             self.journal.begin(question.names, sum_)
 
-    def follow(self, answered: Collection[str] = (), least: int = 0) -> None:
+    def follow(self, answered: Collection[str] = (), needed: int = 0) -> None:
         """Have all parties that are here follow the ledger to its last entry; from then on they know an older copy.
 
-        Raises QuorumNotReached where too few of those that ``answered`` follow; ``least`` of them have to.
+        Raises QuorumNotReached where fewer of those that ``answered`` follow than ``needed``, which is a quorum if 0.
         """
-        self._readiness.follow(self.deadline_s, answered, max(self.quorum, least))
+        self._readiness.follow(self.deadline_s, answered, needed or self.quorum)
 
     def show_ledger(self) -> None:
         """Show the parties that answered last how the ledger goes on; nobody, where no party was asked."""
@@ -296,11 +299,13 @@ class Asking:
         Raises QuorumNotReached where too few of its parties follow the ledger.
         """
         # Those who do not follow are too few to open the sum of any group.
-        least = len(sum_.parties) - min(one.setup.plan.quorum for one in sum_.collected) + 1
-        self.follow(sum_.parties, least)
+        setups = [one.setup for one in sum_.collected]
+        least = len(sum_.parties) - min(setup.plan.quorum for setup in setups) + 1
+        needed = max(least, setups[0].plan.quorum if setups[0].left_out else self.quorum)
+        self.follow(sum_.parties, needed)
         if charge in self._ledger.untouched():
             self._ledger.spend(charge, for_labels=labels, on_sum=sum_.setup.hex())
-            self.follow(sum_.parties, least)
+            self.follow(sum_.parties, needed)
 
     @cached_property
     def _readiness(self) -> Readiness:

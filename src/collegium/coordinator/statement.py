@@ -5,7 +5,7 @@ ledger then holds a block for each stage of the labels, for the sums over all re
 charge whose outcome was lost in a crash is taken up again rather than paid twice: nothing had been released under it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -50,7 +50,7 @@ class Statement:
     ----------
     unit : what one neighbour may change; the ledger's budget is counted in it.
     added : who adds the noise of the labels' sums.
-    together : who adds the noise of sums over all records that are not by groups, where the first one is.
+    apart : who adds the noise of sums over all records that are not by groups, where the first one is.
     others : further units that the ledger states the cost for, by their names.
     queries : of the whole run; the ledger's terms make room for so many at a time.
     bound : whether to charge by the exact accountant, or what published accountants charge.
@@ -67,7 +67,7 @@ class Statement:
         unit: Unit,
         *,
         added: AddedBy = COORDINATOR,
-        together: AddedBy | None = None,
+        apart: Iterable[AddedBy] = (),
         others: Mapping[str, Unit] = {},
         queries: int = 1,
         bound: Bound = "exact",
@@ -103,12 +103,15 @@ class Statement:
             Slot(block, stage, laws[block], self._steps.get(block)) for block, stage in zip(blocks, stages, strict=True)
         ]
         """One slot for each stage of the labels, in their order."""
-        self.sums_together: Slot | None = None
-        """The slot of sums over all records that are not by groups, where the first one is."""
-        if together is not None:
-            (stage,) = mechanism.summed(together)
-            purpose, step = f"{stage.name} of all together", Step.of(mechanism, stage, units, bound, classes)
-            self.sums_together = Slot(purpose, stage, step.laws, step)
+        self.sums_apart = dict[AddedBy, Slot]()
+        """The slots of sums over all records that are not by groups, where the first one is, by who adds the noise."""
+        for adding in apart:
+            (stage,) = mechanism.summed(adding)
+            purpose, step = (
+                f"{stage.name} of {adding.honest_survivors}",
+                Step.of(mechanism, stage, units, bound, classes),
+            )
+            self.sums_apart[adding] = Slot(purpose, stage, step.laws, step)
 
     @property
     def sums(self) -> Slot:
@@ -144,7 +147,7 @@ class Statement:
                 ledger.charge(run, rounds, expected=self._laws[run])
         elif self._for_the_run is not None and purpose == self._for_the_run[0]:
             self._make_room(purpose, 1 + further)
-        elif slot == self.sums_together:
+        elif slot in self.sums_apart.values():
             if ledger.affordable(purpose, 1 + further, slot.laws) <= further:
                 raise BudgetExceeded(f"{1 + further} more class sums do not fit the budget")
             return ledger.charge(purpose, names, slot.laws, step=slot.step)
@@ -213,8 +216,8 @@ class Statement:
 
     def _used(self, purpose: str) -> int:
         """How many sums over all records were charged, whether they are by groups or not."""
-        used, slot = self._ledger.used(purpose), self.sums_together
-        return used if slot is None else used + self._ledger.used(slot.purpose, {slot.purpose: slot.laws})
+        apart = (self._ledger.used(one.purpose, {one.purpose: one.laws}) for one in self.sums_apart.values())
+        return self._ledger.used(purpose) + sum(apart)
 
     def _labels(self, slot: Slot) -> bool:
         return any(slot.purpose == one.purpose for one in self.stages)

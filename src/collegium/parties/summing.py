@@ -118,7 +118,7 @@ class SumHandler:
             raise UnnamedParties(UnnamedParties.text + ", ".join(names))
         # All that collude may sit in this party's group.
         colluding = member.collusion_fraction * max(len(member.roster), member.vouched)
-        roster = group_of(member.roster, parameters.groups, self._name)
+        roster = group_of(member.roster, parameters.groups, self._name, parameters.left_out)
         demanded = colluding / max(1, len(roster))
         setup = accept_parameters(parameters, roster, collusion_fraction=demanded)
         held = self._held.of(run_id, setup.round_id)

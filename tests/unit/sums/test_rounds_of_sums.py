@@ -122,11 +122,11 @@ def test_the_fixed_point_satisfies_the_records_own_regression() -> None:
 
 
 def test_the_mean_of_two_sums_under_the_same_map_has_less_noise() -> None:
-    values = [np.array([*range(SPEC.dimensions * 3), 9]) * scale for scale in (2, 4)]
+    values = [np.array([*range(SPEC.dimensions * 3), 9]) * scale for scale in (25, 50)]
     twice = NoisySums(SPEC, (Round(values[0], 3.0), Round(values[1], 4.0)), 7.0)
-    assert twice._noise() == pytest.approx(2.5)
+    assert twice._noise() == pytest.approx(2.4)
     pool = drawn(400, 3, 0.25).x
-    alone = NoisySums(SPEC, (Round((values[0] + values[1]) // 2, 2.5),), 7.0)
+    alone = NoisySums(SPEC, (Round((16 * values[0] + 9 * values[1]) // 25, 2.4),), 7.0)
     found = [one.classifier(pool, TASK).coefficients for one in (twice, alone)]
     assert np.allclose(*found, rtol=1e-6)
 

@@ -121,8 +121,9 @@ class _Heard:
         return [part.parties for part in self.groups]
 
     def of(self, parties: tuple[str, ...]) -> "_Heard":
-        """The sum of these parties, where they were summed by themselves."""
-        return _Heard(self.asking, tuple(part for part in self.groups if part.parties == parties))
+        """The sums of these parties; none where others were summed with them, or not all of them were."""
+        own = tuple(part for part in self.groups if set(part.parties) <= set(parties))
+        return _Heard(self.asking, own if Released(own).parties == parties else ())
 
     def without(self, spoilt: frozenset[str]) -> "_Heard":
         """The sums to which none of these parties added."""
@@ -193,8 +194,8 @@ class _JudgedRounds:
 
     def _chance(self, some: Sequence[_Heard], others: Sequence[_Heard]) -> float:
         """With what probability the same records give sums that differ as much as these, all under one map."""
-        spectrum = self.spectrum(others[0].asking)
-        return differ(self._sums(some), self._sums(others), spectrum, self._classes)
+        sums = (self._sums([one for one in heard if one.groups]) for heard in (some, others))
+        return differ(*sums, self.spectrum(others[0].asking), self._classes)
 
     def _judge(self, heard: Sequence[_Heard]) -> Verdict:
         """By sums that no records give in any round; and by what the first tells of the groups, and all together do.
@@ -219,18 +220,17 @@ class _JudgedRounds:
 
     def _check_again(self, part: Part, first: _Heard, heard: Sequence[_Heard]) -> None:
         """Raise Contradiction where no records give the sum of a later round, or others than gave the first."""
-        asking, together = heard[-1].asking, Released(first.groups)
+        asking, before = heard[-1].asking, first.of(part.parties)
         self._check(part, asking)
-        if asking.per_party:
+        if asking.per_party or not before.groups:
             return
-        for before in (*first.groups, Part(together.values, together.noise, together.parties)):
-            if before.parties == part.parties:
-                check_totals(counted_by_sums(before, self._classes), counted_by_sums(part, self._classes))
-        if len(first.groups) == 1 or asking.facts.config.drawn:
+        total = Released(before.groups)
+        counted = counted_by_sums(Part(total.values, total.noise, total.parties), self._classes)
+        check_totals(counted, counted_by_sums(part, self._classes))
+        if len(first.groups) == 1 or len(before.groups) > 1 or asking.facts.config.drawn:
             return
-        own = [one.of(part.parties) for one in _under_last_map(heard)]
-        same = [one for one in own if one.groups]
-        if same[0].asking is first.asking and self._chance(same[1:], same[:1]) < CONTRADICTS:
+        later = [one.of(part.parties) for one in heard if one is not first]
+        if asking.network == first.asking.network and self._chance(later, [before]) < CONTRADICTS:
             raise Contradiction("its class sums of several rounds cannot be those of the same records")
 
     def _suspected(self, heard: Sequence[_Heard]) -> Suspicion:
@@ -367,15 +367,19 @@ class SumsOfRun:
     def _next_sum(self) -> tuple[VoteSum, Slot]:
         """How the next round is added up, and where it was stated.
 
-        Where groups in every round cost too much, the first tells whom to leave out, and how many records there are.
+        Without the group that is left out, once there is one. Where groups in every round cost too much, the first
+        round alone is by groups, unless another one contradicts it.
         """
-        sums, statement = self._setup.vote_sum, self._releases.statement
-        known, together = self._judged, statement.sums_together
-        named = known.doubted or known.verdict.left_out is not None
-        if together is None or named or not any(len(one.groups) > 1 for one in known.heard):
+        sums, statement, known = self._setup.vote_sum, self._releases.statement, self._judged
+        if not isinstance(sums, MaskedSum) or len(_first_by_groups(known.heard).groups if known.heard else ()) < 2:
             return sums, statement.sums
-        assert isinstance(sums, MaskedSum)
-        return sums.together, together
+        if spoilt := known.verdict.spoilt:
+            sums = sums.without(next(n for n, group in enumerate(sums.divided) if spoilt <= group.roster.keys()))
+        elif sums.once and not known.doubted:
+            sums = sums.together
+        else:
+            return sums, statement.sums
+        return sums, statement.sums_apart[sums.added]
 
     @property
     def _rule(self) -> WholeVector:

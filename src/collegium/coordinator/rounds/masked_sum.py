@@ -48,7 +48,9 @@ class MaskedSum:
     noised : each party adds its share of noise before masking, so that the total is noisy already.
     divided : the groups that are summed by themselves; none where all parties are summed together. Where a group lacks
         parties, all that are there are summed together: the question and its charge are the same.
+    rest : all parties but those of each group in turn.
     once : whether later sums of several over all records are of all parties together.
+    left_out : where ``roster`` lacks a group: how many groups there are, and its number from 1 on.
     """
 
     parties: Parties
@@ -57,7 +59,9 @@ class MaskedSum:
     plan: GraphPlan
     noised: bool = False
     divided: tuple[Group, ...] = ()
+    rest: tuple[Group, ...] = ()
     once: bool = False
+    left_out: tuple[int, int] | None = None
 
     @property
     def mode(self) -> str:
@@ -66,6 +70,12 @@ class MaskedSum:
     @property
     def added(self) -> AddedBy:
         return AddedBy(self.weakest.honest_survivors) if self.noised else COORDINATOR
+
+    @property
+    def added_apart(self) -> set[AddedBy]:
+        """Who adds the noise of sums that may follow one by groups and are not by groups themselves."""
+        rest = {self.without(number).added for number in range(len(self.rest))}
+        return rest | {self.together.added} if self.once else rest
 
     @property
     def weakest(self) -> GraphPlan:
@@ -81,7 +91,12 @@ class MaskedSum:
     @property
     def together(self) -> "MaskedSum":
         """The sum of all parties together; what was asked for a sum by groups keeps the noise of those."""
-        return replace(self, divided=())
+        return replace(self, divided=(), rest=())
+
+    def without(self, number: int) -> "MaskedSum":
+        """The sum of all parties but those of the group of this number, from 0 on."""
+        roster, plan = self.rest[number]
+        return replace(self.together, roster=roster, plan=plan, left_out=(len(self.rest), number + 1))
 
     @cached_property
     def roster_sha256(self) -> str:
@@ -110,8 +125,9 @@ class MaskedSum:
             return 0 if share is None else share.reach(plan.parties, length)
 
         range_, groups = (question.low, question.high), self.groups(round_.teachers)
+        divided = self.left_out or (len(groups), 0)
         setups = [
-            SumSetup(self.consortium, ask.round_id, roster, length, *range_, plan, reach(plan), len(groups))
+            SumSetup(self.consortium, ask.round_id, roster, length, *range_, plan, reach(plan), *divided)
             for roster, plan in groups
         ]
         total = MaskedTotal(self, replace(round_, quorum=quorum), tuple(map(CoordinatorSum, setups)), outcomes)

@@ -229,7 +229,7 @@ class OpenRun:
             mechanism,
             units.pop(self._config.budget.unit),
             added=sums.added,
-            together=sums.together.added if isinstance(sums, MaskedSum) and sums.once else None,
+            apart=sums.added_apart if isinstance(sums, MaskedSum) else (),
             others=units,
             queries=self._config.queries.count,
             classes=len(self._config.task.classes),

@@ -53,9 +53,19 @@ def groups_of(roster: Mapping[str, bytes], groups: int) -> tuple[dict[str, bytes
     return tuple({name: roster[name] for name in sorted(drawn[number::groups])} for number in range(groups))
 
 
-def group_of(roster: Mapping[str, bytes], groups: int, name: str) -> dict[str, bytes]:
-    """The group of this party; see `groups_of`."""
-    return next((group for group in groups_of(roster, groups) if name in group), {})
+def group_of(roster: Mapping[str, bytes], groups: int, name: str, left_out: int = 0) -> dict[str, bytes]:
+    """The parties with which this one is summed: those of its group, or of all groups but the one that is left out.
+
+    Nobody where this party's own group is left out; see `groups_of`.
+    """
+    divided = groups_of(roster, groups)
+    if left_out:
+        divided = (_all_but(divided, left_out),)
+    return next((group for group in divided if name in group), {})
+
+
+def _all_but(divided: tuple[dict[str, bytes], ...], left_out: int) -> dict[str, bytes]:
+    return {name: key for number, group in enumerate(divided, 1) if number != left_out for name, key in group.items()}
 
 
 def plan_groups(
@@ -66,7 +76,16 @@ def plan_groups(
     Raises ConfigurationError where a group is too small for as many colluders as all parties together may have.
     """
     colluding = max(1, math.ceil(collusion * len(roster) - 1e-9))
-    return tuple(
-        Group(members, plan_graph(len(members), dropout, min(colluding / len(members), 0.999), quorum=quorum))
-        for members in groups_of(roster, groups)
-    )
+    return tuple(_planned(members, dropout, colluding, quorum) for members in groups_of(roster, groups))
+
+
+def plan_without(
+    roster: Mapping[str, bytes], groups: int, dropout: float, collusion: float, quorum: float
+) -> tuple[Group, ...]:
+    """All parties but those of each group in turn, with their graphs; see `plan_groups`."""
+    colluding, divided = max(1, math.ceil(collusion * len(roster) - 1e-9)), groups_of(roster, groups)
+    return tuple(_planned(_all_but(divided, number), dropout, colluding, quorum) for number in range(1, 1 + groups))
+
+
+def _planned(members: dict[str, bytes], dropout: float, colluding: int, quorum: float) -> Group:
+    return Group(members, plan_graph(len(members), dropout, min(colluding / len(members), 0.999), quorum=quorum))

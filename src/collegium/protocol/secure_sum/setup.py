@@ -62,6 +62,7 @@ class SumSetup:
     plan : the graph; see `plan_graph`.
     noise_reach : how far the parties' summed noise may reach beyond the range (`noise.distributed`); 0 without.
     groups : how many groups all parties are divided into, of which ``roster`` is one; 1 where it is all of them.
+    left_out : the number of the group, from 1 on, without which ``roster`` is all of them; 0 where none is left out.
 
     Raises
     ------
@@ -78,12 +79,13 @@ class SumSetup:
     plan: GraphPlan
     noise_reach: int = 0
     groups: int = 1
+    left_out: int = 0
 
     def __post_init__(self) -> None:
         if len(self.roster) != self.plan.parties:
             raise ConfigurationError(f"the plan is for {self.plan.parties} parties, the roster has {len(self.roster)}")
-        if self.groups < 1:
-            raise ConfigurationError("a roster is one group at least")
+        if self.groups < 1 or not 0 <= self.left_out <= self.groups:
+            raise ConfigurationError("a roster is one group at least, and one of its groups may be left out")
         if not 1 <= self.length <= MAX_LENGTH:
             raise ConfigurationError(f"the vector's length must lie in 1 to {MAX_LENGTH}, got {self.length}")
         for name, key in self.roster.items():
@@ -133,6 +135,8 @@ class SumSetup:
         for name in self.names:
             raw = name.encode()
             hasher.update(struct.pack("<I", len(raw)) + raw + self.roster[name])
+        if self.left_out:
+            hasher.update(struct.pack("<I", self.left_out))
         return hasher.digest()
 
     def encode(self, values: IntArray, noise: IntArray | None = None) -> RingArray:
@@ -175,6 +179,7 @@ class SumSetup:
             noise_reach=self.noise_reach,
             quorum=self.plan.quorum,
             groups=self.groups,
+            left_out=self.left_out,
         )
 
 
@@ -183,7 +188,7 @@ def accept_parameters(
 ) -> SumSetup:
     """The set-up that a party accepts: its own roster, the coordinator's proposal, its own demands.
 
-    ``roster`` is that of its group, where parties are summed by groups.
+    ``roster`` is of those that are summed together (`groups.roster_of`).
 
     Raises
     ------
@@ -226,6 +231,7 @@ def accept_parameters(
         plan,
         parameters.noise_reach,
         parameters.groups,
+        parameters.left_out,
     )
     if parameters.ring_bits != setup.ring_bits:
         raise InsufficientPlan(f"a ring of {parameters.ring_bits} bits is proposed, {setup.ring_bits} are needed")
