@@ -21,7 +21,7 @@ from collegium.data.loading.respelling import DATES, SPELLINGS, read_as_written
 from collegium.data.loading.sources import DataSource
 from collegium.data.numbers import EPOCH, READABLE, read_numbers
 from collegium.data.task import NumberColumn
-from collegium.data.texts import written
+from collegium.data.texts import row_numbers, written
 from collegium.errors import ConfigurationError, DataError
 from collegium.extras import optional_import
 from collegium.settings import nearest, toml_value
@@ -105,6 +105,9 @@ def draft_of(
 
 
 def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Sequence[str], categories: int) -> Draft:
+    unnamed = [name for name in row_numbers(frame) if name not in kinds]
+    draft.left_out |= dict.fromkeys(unnamed, "a column without a name that numbers the rows")
+    frame = frame.drop(columns=unnamed)
     names = [str(name) for name in frame.columns]
     for name in (*kinds, *out):
         if name not in names:
