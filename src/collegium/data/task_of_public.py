@@ -65,7 +65,7 @@ def _column(name: str, values: pd.Series[Any]) -> dict[str, Any]:
     if 2 * len(counts) > len(values) >= _ROWS_THAT_TELL:
         raise DataError(
             f"the column {name} has {len(counts)} different texts in {len(values)} rows: name it in out, or make "
-            "numbers or dates of it"
+            "numbers of it (pandas.read_csv has decimal and thousands) or dates (pandas.to_datetime has dayfirst)"
         )
     return {
         "kind": "category",

@@ -105,7 +105,8 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
         found.settings, source = {**found.settings, **how}, source.model_copy(update=how)
         records = read_records(source, task, root)
     found.records = len(records)
-    used = {source.label, source.group, *source.rename}
+    inputs = [column.name for column in task.inputs.columns] if isinstance(task.inputs, TableInputs) else []
+    used = {source.label, source.group, *source.rename, *inputs}
     numbered = [name for name in row_numbers(records.frame) if name not in used]
     if numbered or records.left_out:
         found.notes.append("a column without a name numbers the rows: it is not used")

@@ -63,17 +63,18 @@ _Read = TypeVar("_Read")
 _OPENED_BY: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 
-def find(name: str, root: Path | None) -> Path:
+def find(name: str, root: Path | None, *, settled: bool = False) -> Path:
     """The file or folder of that name, relative to ``root``; DataError that names it when it is not there.
 
     Where ``root`` is what `DATA_ROOT_VARIABLE` names, a file or folder that is there as ``name`` says goes first.
+    ``settled`` says that whoever asks cannot name another root.
     """
     path = Path(name).expanduser()
     if not path.is_absolute() and root is not None and not (root == data_root(None) and path.exists()):
         path = root / path
     if not path.exists():
         advice = f", set data_root or {DATA_ROOT_VARIABLE} to its folder (or --data-root, where the command has it)"
-        advice = "" if Path(name).is_absolute() else advice
+        advice = "" if settled or Path(name).is_absolute() else advice
         advice += " or install collegium-reproduction for the sets of the papers" if advice and not path.suffix else ""
         raise DataError(f"there is no {path}: correct its name{advice}")
     return path

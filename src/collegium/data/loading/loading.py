@@ -232,7 +232,7 @@ def load_inputs(
     DataError
         If the file cannot be read or has no rows, or an input does not fit the task; the message names rows.
     """
-    records = read_file(find(source.source, None), source, task)
+    records = read_file(find(source.source, None, settled=True), source, task)
     chosen = _chosen(source, records)
     inputs = None if records.inputs is None else records.inputs(chosen)
     frame = respelt_numbers(_renamed(records, records.frame.iloc[chosen], source), source, task.inputs)
