@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from collegium.data.numbers import marks_of_missing, read_numbers
+from collegium.data.numbers import DAY_OR_MONTH_FIRST, marks_of_missing, read_numbers
 from collegium.data.several_labels import numbers_of
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.data.texts import MISSING as MISSING
@@ -120,7 +120,7 @@ def encode_table(
         meant = ", ".join(pairs) or '"its name in the file" = "its name in the task"'
         raise ColumnMissing(
             f"{origin}: no column {', '.join(lacking[:10])}; there are {', '.join(map(str, frame.columns[:60]))}: "
-            f'beside source, set rename = {{ {meant} }}, or absent = "missing" if this source has no such values'
+            f'set rename = {{ {meant} }} beside source, or absent = "missing" if this source has no such values'
         )
     frame = frame.assign(**dict.fromkeys(lacking, ""))
     encoded = np.zeros((len(frame), *inputs.shape), dtype=np.float32)
@@ -186,11 +186,9 @@ def _encode_numbers(
             advice = (
                 f"where thousands are set apart, set thousands = {min(between)!r} beside source; otherwise {advice}"
             )
-        advice = (
-            'write them as 2026-01-31 or 31.01.2026, or set dates = "dd/mm/yyyy" beside source'
-            if column.kind == "date"
-            else advice
-        )
+        if column.kind == "date":
+            which = any(map(DAY_OR_MONTH_FIRST.fullmatch, unread))
+            advice = 'set dates = "dd/mm/yyyy" or "mm/dd/yyyy" beside source' if which else "write them as 2026-01-31"
         if len(marks_of_missing(unread, len(values))) == len({*unread}):
             advice = f"set values = {toml_value({column.name: {unread[0]: ''}})} beside source, if that is missing"
         told = counted(len(unread), f"value is no {column.kind}", f"values are no {column.kind}s")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +98,40 @@ class Examples:
 
 
 _ORIGIN = "the array"
+_SETTING = re.compile(
+    r"set (\w+) = (.+?) beside source(, or absent = \"missing\" if this source has no such values|, or name another "
+    r"column by label)?"
+)
+"""Advice that is for whoever has a file of settings."""
+_IN_PYTHON = {
+    "separator": "read it with pandas.read_csv(…, sep={}) and give the frame",
+    "encoding": "read it with pandas.read_csv(…, encoding={}) and give the frame",
+    "decimal": "give a frame that pandas.read_csv(…, decimal={}) read",
+    "thousands": "give a frame that pandas.read_csv(…, thousands={}) read",
+    "dates": "make dates of them with pandas.to_datetime(…, dayfirst=…)",
+    "values": "give frame.replace({})",
+    "rename": "give frame.rename(columns={}), or add the column without values",
+    "classes": "or replace each by the name of its class",
+}
+"""What a program does in place of a setting."""
+
+
+@contextmanager
+def advice_in_python() -> Iterator[None]:
+    """Advice of errors about records names what a program can do: it has no ``source``, nor settings beside it."""
+
+    def call(found: re.Match[str]) -> str:
+        name, value = found[1], found[2]
+        if name not in _IN_PYTHON:
+            return found[0]
+        with suppress(tomllib.TOMLDecodeError):
+            value = repr(tomllib.loads(f"value = {value}")["value"])
+        return _IN_PYTHON[name].format(value)
+
+    try:
+        yield
+    except DataError as error:
+        raise type(error)(_SETTING.sub(call, str(error)).replace("--unknown-as-missing; in Python ", "")) from error
 
 
 def encode(inputs: ArrayLike | pd.DataFrame, task: Task, *, unknown: str = "missing") -> NDArray[np.uint8 | np.float32]:
@@ -131,14 +168,15 @@ def encode(inputs: ArrayLike | pd.DataFrame, task: Task, *, unknown: str = "miss
     """
     import pandas as pd
 
-    if isinstance(inputs, pd.DataFrame) and isinstance(task.inputs, TableInputs):
-        return encode_table(inputs, task.inputs, origin="the frame", unknown=unknown)
-    raw = np.asarray(inputs)
-    if isinstance(task.inputs, ImageInputs):
-        return encode_images(raw, task.inputs, origin=_ORIGIN)
-    if isinstance(task.inputs, VectorInputs):
-        return encode_vectors(raw, task.inputs, origin=_ORIGIN)
-    return encode_matrix(raw, task.inputs, origin=_ORIGIN, unknown=unknown)
+    with advice_in_python():
+        if isinstance(inputs, pd.DataFrame) and isinstance(task.inputs, TableInputs):
+            return encode_table(inputs, task.inputs, origin="the frame", unknown=unknown)
+        raw = np.asarray(inputs)
+        if isinstance(task.inputs, ImageInputs):
+            return encode_images(raw, task.inputs, origin=_ORIGIN)
+        if isinstance(task.inputs, VectorInputs):
+            return encode_vectors(raw, task.inputs, origin=_ORIGIN)
+        return encode_matrix(raw, task.inputs, origin=_ORIGIN, unknown=unknown)
 
 
 def examples_of(inputs: ArrayLike, labels: ArrayLike, task: Task, groups: ArrayLike | None = None) -> Examples:
@@ -169,4 +207,5 @@ def examples_of(inputs: ArrayLike, labels: ArrayLike, task: Task, groups: ArrayL
             raise DataError(f"class numbers are 0 to {len(task.classes) - 1}: {', '.join(task.classes[:20])}")
         return Examples(x, given.astype(np.int64), members)
     texts = np.array([text_of(label) for label in given.tolist()], dtype=np.str_)
-    return Examples(x, encode_labels(texts, task, origin=_ORIGIN, numbered=False), members)
+    with advice_in_python():
+        return Examples(x, encode_labels(texts, task, origin="the labels", numbered=False), members)

@@ -21,9 +21,16 @@ READABLE = 0.8
 EPOCH = date(1970, 1, 1)
 """A date counts as the number of days since this one."""
 _DATE = re.compile(
-    r"(?:(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)|(?P<d>\d\d?)\.(?P<m>\d\d?)\.(?P<y>\d{4}))(?:[ T]\d\d:\d\d\S*)?"
+    r"(?:(?P<year>\d{4})(?P<mark>[-/])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)"
+    r"|(?P<d>\d\d?)(?:\.(?P<m>\d\d?)\.|[-. ]{0,2}(?P<name>[A-Za-z]{3,9})[-. ]{0,2})(?P<y>\d{4}))(?:[ T]\d\d:\d\d\S*)?"
 )
-"""2026-01-31 or 31.01.2026; the time of the day that may follow is not read."""
+"""2026-01-31, 2026/01/31, 31.01.2026 or 31-Jan-2026; the time of the day that may follow is not read."""
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+DAY_OR_MONTH_FIRST = re.compile(r"(\d\d?)([/-])(\d\d?)\2(\d{4})(.*)")
+"""A date that only a setting can read: 17/03/2016, or 3/17/2016, and the time that may follow."""
 
 
 def read_numbers(
@@ -71,8 +78,10 @@ def _days(text: str) -> float | None:
     found = _DATE.fullmatch(text)
     if found is None:
         return None
-    year, month, day = found["year"] or found["y"], found["month"] or found["m"], found["day"] or found["d"]
+    year, day = found["year"] or found["y"], found["day"] or found["d"]
+    named = [number for number, name in enumerate(_MONTHS, 1) if name.startswith((found["name"] or "none").lower())]
     try:
-        return float((date(int(year), int(month), int(day)) - EPOCH).days)
+        month = int(found["month"] or found["m"] or next(iter(named), 0))
+        return float((date(int(year), month, int(day)) - EPOCH).days)
     except ValueError:
         return None

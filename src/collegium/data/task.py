@@ -164,7 +164,7 @@ class Task(Frozen):
         """The task of records that look like the rows of a public frame.
 
         Numbers and dates get the range that they have in ``public``, and texts its values as categories. So it must
-        hold no private record.
+        hold no private record. An index that pandas read as a column without a name is no input.
 
         Parameters
         ----------

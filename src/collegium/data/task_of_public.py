@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from collegium.data.numbers import read_numbers
-from collegium.data.texts import MISSING, text_of, texts_of
+from collegium.data.texts import MISSING, row_numbers, text_of, texts_of
 from collegium.errors import DataError
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def columns_of(frame: pd.DataFrame, out: Sequence[str]) -> list[dict[str, Any]]:
     unknown = [name for name in out if name not in frame]
     if unknown:
         raise DataError(f"the frame has no column {unknown[0]!r}; there are {', '.join(map(str, frame.columns[:60]))}")
-    return [_column(str(name), frame[name]) for name in frame.columns if name not in out]
+    left_out = {*out, *row_numbers(frame)}
+    return [_column(str(name), frame[name]) for name in frame.columns if name not in left_out]
 
 
 def _column(name: str, values: pd.Series[Any]) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def _column(name: str, values: pd.Series[Any]) -> dict[str, Any]:
     if 2 * len(counts) > len(values) >= _ROWS_THAT_TELL:
         raise DataError(
             f"the column {name} has {len(counts)} different texts in {len(values)} rows: name it in out, or make "
-            "numbers or dates of it"
+            "numbers of it (pandas.read_csv has decimal and thousands) or dates (pandas.to_datetime has dayfirst)"
         )
     return {
         "kind": "category",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "<na>", "nat", "null", "none"})
 """How files write that a value is missing, in lower case."""
 
+UNNAMED = re.compile(r"Unnamed: \d+(\.\d+)?")
+"""What a column without a name is called, as pandas does it."""
 _WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0*")
 
 
@@ -55,6 +57,17 @@ def texts_of(values: pd.Series[Any]) -> NDArray[np.str_]:
     codes, distinct = pd.factorize(values)
     texts = np.array([*map(text_of, distinct), ""], dtype=np.str_)
     return texts[codes]
+
+
+def number_rows(texts: Sequence[str]) -> bool:
+    """Whether these are whole numbers, no two of them alike, as programs write them to number the rows of a table."""
+    return len(set(texts)) == len(texts) and all(text.isdecimal() for text in texts)
+
+
+def row_numbers(frame: pd.DataFrame) -> list[str]:
+    """The columns that have no name and number the rows: what pandas writes of a frame's index."""
+    unnamed = [name for name in frame.columns if UNNAMED.fullmatch(str(name))]
+    return [name for name in unnamed if number_rows(texts_of(frame[name]).tolist())]
 
 
 def written(values: pd.Series[Any]) -> NDArray[np.str_]:

@@ -6,7 +6,7 @@ What is found depends on private records: it is for the institution alone, and n
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,14 @@ from collegium.data import Examples
 from collegium.data.encoding import MISSING, text_of
 from collegium.data.loading import excel
 from collegium.data.loading.files import find, found_settings, read_table
-from collegium.data.loading.loading import load, read_records, respelt
+from collegium.data.loading.loading import encoded, load, read_records, respelt
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource, Records
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
-from collegium.data.texts import counted, nearest, written
+from collegium.data.texts import counted, nearest, row_numbers, written
 from collegium.errors import DataError
 from collegium.parties.checking_columns import matched_by_values
-from collegium.parties.checking_numbers import SHOWN, check_numbers, some, swapped
+from collegium.parties.checking_numbers import SHOWN, check_numbers, some, spelling_of, swapped
 from collegium.settings import toml_value
 
 IDENTIFIER = re.compile(
@@ -105,16 +105,22 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
         found.settings, source = {**found.settings, **how}, source.model_copy(update=how)
         records = read_records(source, task, root)
     found.records = len(records)
+    inputs = [column.name for column in task.inputs.columns] if isinstance(task.inputs, TableInputs) else []
+    used = {source.label, source.group, *source.rename, *inputs}
+    numbered = [name for name in row_numbers(records.frame) if name not in used]
+    if numbered or records.left_out:
+        found.notes.append("a column without a name numbers the rows: it is not used")
+    records = replace(records, frame=records.frame.drop(columns=numbered))
     if not task.multilabel:
         _check_labels(found, records, source, task)
     if isinstance(task.inputs, TableInputs) and records.inputs is None:
         _check_columns(found, records, source, task.inputs)
-    then = (
-        _loaded(given.model_copy(update=_filled_in(found.settings, task)), task, root) if found.settings else examples
-    )
+    mended = given.model_copy(update=_filled_in(found.settings, task))
+    then = _loaded(mended, task, root) if found.settings else examples
     found.even_then = then if found.settings and isinstance(then, str) else ""
     if source.group is None and records.group is None:
-        seen = then if isinstance(examples, str) else examples
+        taken, seen = (mended, then) if isinstance(examples, str) else (given, examples)
+        seen = encoded(records, taken, task) if numbered and not isinstance(seen, str) else seen
         _check_persons(found, records, None if isinstance(seen, str) else seen, source, task)
     return found
 
@@ -302,7 +308,11 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
     frame = frame.rename(columns={name: column for name, column in renamed.items() if column != FILL_IN})
     numbers = [one.name for one in inputs.columns if isinstance(one, NumberColumn) and one.name in frame.columns]
     spelt = {name: respelt(frame[name], source.values[name], written) for name in numbers if name in source.values}
-    frame = _swapped_back(found, respelt_numbers(frame.assign(**spelt), source, inputs), source, inputs)
+    frame = frame.assign(**spelt)
+    spelling = spelling_of(frame, inputs.columns, source)
+    found.settings |= spelling
+    source = source.model_copy(update=spelling)
+    frame = _swapped_back(found, respelt_numbers(frame, source, inputs), source, inputs)
     for column in inputs.columns:
         if column.name not in frame.columns:
             continue

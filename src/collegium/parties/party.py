@@ -335,7 +335,7 @@ def _internal(name: str, request: Request, error: Exception) -> Failure:
 
 def _check_examples(name: str, examples: Examples, task: Task) -> None:
     if len(examples) == 0:
-        raise DataError(f"party {name} has no records: check its data file and the part of it that is taken")
+        raise DataError(f"party {name} has no records: check its file or frame, and the part of it that is taken")
     if examples.y is None:
         raise DataError(f"party {name} has records without labels: name the label column (data.label in party.toml)")
     try:

@@ -29,7 +29,7 @@ from collegium.data import Examples, PoolStore
 from collegium.data.drawn_pool import drawn_pool
 from collegium.data.examples import encode, examples_of
 from collegium.data.task import Task
-from collegium.errors import ConfigurationError
+from collegium.errors import CollegiumError, ConfigurationError
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
@@ -77,6 +77,21 @@ class InProcessParties:
 
 
 _NAME = "local"
+_ARGUMENTS = {
+    ", or lower votes.quorum": "",
+    "budget.epsilon": "epsilon",
+    "budget.delta": "delta",
+    "queries.count": "queries",
+    "queries.choice": "choice",
+    "evaluation.share": "evaluation_share",
+    "pool_check.share": "pool_check_share",
+    "teachers.kind": "teachers",
+    "teachers.per_party": "teachers_per_party",
+    "teachers.options": "teacher_options",
+    "student.method": "method",
+    "student.options.": "",
+}
+"""By the name of a setting, as errors say it: the argument that it comes from."""
 _PUBLIC_ARRAY = "the pool that the coordinator was given"
 
 
@@ -355,7 +370,7 @@ class Coordinator:
     def _shown(self) -> Iterator[run.CoordinatorRun]:
         """The run, whose progress is told to who asked, or shown at a terminal."""
         console = Console(stderr=True)
-        with RunProgress(console) as bars:
+        with _arguments_named(), RunProgress(console) as bars:
             told = self._progress or (bars if console.is_terminal else None)
             yield run.CoordinatorRun(
                 validate_config(self._asked, RunConfig, "the coordinator's settings"),
@@ -365,6 +380,19 @@ class Coordinator:
                 compute=run.Compute(self._device),
                 watch=run.Watch(told) if told else run.Watch(),
             )
+
+
+@contextmanager
+def _arguments_named() -> Iterator[None]:
+    """Errors name arguments of `Coordinator` and its methods in place of the settings that they became."""
+    try:
+        yield
+    except CollegiumError as error:
+        text = str(error)
+        for setting, argument in _ARGUMENTS.items():
+            text = text.replace(setting, argument)
+        error.args = (text, *error.args[1:])
+        raise
 
 
 def _temporary_folder(owner: object) -> Path:

@@ -178,6 +178,51 @@ def test_a_pool_is_read_as_it_writes_numbers_and_dates(
     assert found["income"]["low"] >= 8_000 and load_public(config, Path.cwd()).pool.x[:, 0].std() > 0.1
 
 
+@pytest.mark.parametrize("rows", [ROWS, 9])
+@pytest.mark.parametrize("name", ["pool.csv", "pool.xlsx"])
+def test_an_index_that_pandas_wrote_is_left_out_in_one_line(
+    name: str, rows: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = table()[["weight", "height", "ward"]][:rows]
+    frame.to_csv(name) if name.endswith("csv") else frame.to_excel(name)
+    status, said = begun(capsys, name, "--classes", "no,yes")
+    assert status == 0 and said.count("it numbers the rows") == said.count("left out") == 1
+    config = read_consortium(Path("consortium.toml"))
+    assert {*columns(config)} == {"weight", "height", "ward"}
+    assert len(load_public(config.run, Path.cwd()).pool) == rows
+
+
+@pytest.mark.parametrize("name", ["pool.csv", "pool.xlsx"])
+def test_vectors_that_pandas_wrote_with_their_index_are_vectors(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    vectors = np.random.default_rng(0).normal(size=(30, 48))
+    frame = pd.DataFrame(vectors)
+    frame.to_csv(name) if name.endswith("csv") else frame.to_excel(name)
+    config = written(capsys, name, "--classes", "a,b")
+    assert config.task.inputs.kind == "vector" and config.task.inputs.shape == (48,)
+    assert np.allclose(load_public(config.run, Path()).pool.x, vectors, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["%d-%b-%Y", "%-d %b %Y", "%Y/%m/%d", "%d%b%Y"])
+def test_dates_with_a_month_by_its_name_or_the_year_first_are_dates(
+    how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    days = pd.to_datetime("2020-01-01") + pd.to_timedelta(range(0, 10 * ROWS, 10), "D")
+    pd.DataFrame({"seen": days.strftime(how), "size": range(ROWS)}).to_csv("pool.csv", index=False)
+    config = written(capsys, "pool.csv", "--classes", "no,yes", "--column", "size=number")
+    assert config.pool is not None and config.pool.model_dump(exclude_defaults=True) == {"source": "pool.csv"}
+    assert columns(config)["seen"]["kind"] == "date"
+
+
+@pytest.mark.parametrize("month", ["Aug", "Okt"])
+def test_dates_that_cannot_be_read_are_called_so_and_no_names(month: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A year of two digits may be of another century, and months have English names."""
+    year = "25" if month == "Aug" else "2025"
+    seen = [f"{day:02}-{month}-{year}" for day in range(1, 31)]
+    pd.DataFrame({"seen": seen, "size": range(0, 60, 2)}).to_csv("pool.csv", index=False)
+    _, said = begun(capsys, "pool.csv", "--classes", "no,yes", "--column", "size=number")
+    assert f"left out: seen: dates such as '01-{month}-{year}' cannot be read; write them as 2026-01-31" in said
+
+
 def test_a_column_of_numbers_with_words_in_it_is_not_called_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     income = [f"{number}.{number:03},50" for number in range(10, 10 + ROWS)]
     frame = pd.DataFrame({"income": [*income[:-5], *["k.A."] * 5], "weight": [f"{n},5" for n in range(ROWS)]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,73 @@ def test_what_a_frame_does_not_say_is_asked_for() -> None:
         cg.Task.from_array(frame.to_numpy(), classes=["ill", "well"])
     numbered = cg.Task.from_frame(frame.assign(result=np.arange(50) % 11), label="result")
     assert numbered.classes[:3] == ("0", "1", "2") and numbered.classes[-1] == "10"
+
+
+def test_an_index_that_pandas_read_as_a_column_is_no_input(tmp_path: Path) -> None:
+    """A student would have learned from the row's number."""
+    frame = drawn(60)
+    frame.to_csv(tmp_path / "public.csv")
+    read = pd.read_csv(tmp_path / "public.csv")
+    assert read.columns[0] == "Unnamed: 0"
+    task = cg.Task.from_frame(frame, label="result")
+    assert cg.Task.from_frame(read, label="result") == task
+    assert cg.Task.from_frame(read[read["age"] > 40], label="result").inputs.shape == task.inputs.shape
+    own = read.rename(columns={"Unnamed: 0": "days"})
+    assert len(cg.Task.from_frame(own, label="result").inputs.columns) == 5  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "advice"),
+    [
+        ("age", "40,5", "give a frame that pandas.read_csv(…, decimal=',') read (rows"),
+        ("age", "1,234", "set apart, give a frame that pandas.read_csv(…, thousands=',') read; otherwise give a frame"),
+        ("seen", "31/01/2020", "make dates of them with pandas.to_datetime(…, dayfirst=…) (rows"),
+        ("ward", "West", "give frame.replace({'ward': {'West': '…'}}), or let them count as missing values (unknown="),
+        (None, None, "give frame.rename(columns={'Age': 'age'}), or add the column without values"),
+    ],
+)
+def test_advice_about_a_frame_is_for_a_program_and_not_for_a_file_of_settings(
+    column: str | None, values: str | None, advice: str
+) -> None:
+    frame = drawn(60)
+    task = cg.Task.from_frame(frame, label="result")
+    wrong = frame.rename(columns={"age": "Age"}) if column is None else frame.assign(**{column: values})
+    with pytest.raises(DataError) as raised:
+        cg.encode(wrong, task, unknown="refuse")
+    assert advice in str(raised.value) and "beside source" not in str(raised.value), raised.value
+
+
+def test_advice_about_labels_and_marks_of_missing_values_is_for_a_program_too() -> None:
+    frame = drawn(60)
+    task = cg.Task.from_frame(frame, label="result")
+    with pytest.raises(
+        DataError, match=r"its classes are ill, well: correct the labels, or replace each by the name of"
+    ):
+        cg.LocalParties({"ash": (frame, frame["result"].str.upper())}, task)
+    marked = frame.assign(age=frame["age"].astype(object).where(frame.index > 2, "k.A."))
+    with pytest.raises(DataError, match=r"give frame.replace\(\{'age': \{'k.A.': ''\}\}\), if that is missing"):
+        cg.encode(marked, task)
+    assert cg.encode(marked.replace({"age": {"k.A.": ""}}), task)[:4, 1].tolist() == [1, 1, 1, 0]
+
+
+def test_an_error_of_a_coordinator_names_the_argument_and_no_setting() -> None:
+    frame = drawn(90)
+    task = cg.Task.from_frame(frame, label="result")
+    parties = cg.LocalParties(dict.fromkeys(("ash", "birch", "oak"), (frame, frame["result"])), task)
+    votes = {"teachers_per_party": 10, "epsilon": 5}
+    for make, words in (
+        (lambda: cg.Coordinator(parties, frame, epsilon=-1).label(), "settings: epsilon: Input should be greater"),
+        (lambda: cg.Coordinator(parties, frame, epsilon=1, evaluation_share=2).label(), "evaluation_share: Input"),
+        (
+            lambda: cg.Coordinator(parties, frame, cg.GNMax(sigma=40), **votes).label(500),
+            "queries is 500, but the pool",
+        ),
+        (lambda: cg.Coordinator(parties, frame, cg.GNMax(sigma=20), epsilon=0.01).label(9), "not fit; raise epsilon,"),
+        (lambda: cg.Coordinator(parties, frame, epsilon=1000).label(), "nothing is paid twice)"),
+    ):
+        with pytest.raises(cg.errors.CollegiumError) as raised:
+            make()
+        assert words in str(raised.value) and not re.search(r"\w\.(epsilon|count|share|quorum)", str(raised.value))
 
 
 def test_the_plan_of_the_default_is_one_line_and_costs_what_it_says() -> None:

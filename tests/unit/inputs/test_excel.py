@@ -79,6 +79,25 @@ def test_a_fault_is_named(
         load(SOURCE.model_copy(update=settings), TASK, data_root=tmp_path)
 
 
+@pytest.mark.parametrize("numbers", [[0, 1, 2], [1, 2, 3], [7, 3, 40]])
+def test_a_first_column_without_a_name_that_numbers_the_rows_is_skipped(tmp_path: Path, numbers: list[int]) -> None:
+    """As pandas writes an index; no identity of a record has its number in it."""
+    write(tmp_path, ("Data", [HEADER, *ROWS]))
+    plain = load(SOURCE, TASK, data_root=tmp_path)
+    write(tmp_path, ("Data", [[None, *HEADER], *([number, *row] for number, row in zip(numbers, ROWS, strict=True))]))
+    held = load(SOURCE, TASK, data_root=tmp_path)
+    assert np.array_equal(held.x, plain.x) and held.rows_of == plain.rows_of
+    assert held.rows is not None and plain.rows is not None and (held.rows == plain.rows).all()
+    assert "a column without a name numbers the rows: it is not used" in check_records(SOURCE, TASK, tmp_path).notes
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 1], [0, 1, "two"], [0, 1, None], [0.5, 1, 2]])
+def test_another_column_without_a_name_is_refused(tmp_path: Path, numbers: list[Any]) -> None:
+    write(tmp_path, ("Data", [[None, *HEADER], *([number, *row] for number, row in zip(numbers, ROWS, strict=True))]))
+    with pytest.raises(DataError, match="row 1 names no column 1"):
+        load(SOURCE, TASK, data_root=tmp_path)
+
+
 def test_what_is_no_workbook_is_refused_in_one_line(tmp_path: Path) -> None:
     for content in (b"", b"PK\x03\x04nothing", b"\xd0\xcf\x11\xe0 an older or protected workbook"):
         (tmp_path / "records.xlsx").write_bytes(content)

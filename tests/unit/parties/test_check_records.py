@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import NoReturn
 
+import pandas as pd
 import pytest
 from pydantic import ValidationError
 from support.typist import typed
@@ -11,6 +12,7 @@ from support.typist import typed
 from collegium.data.loading.loading import load
 from collegium.data.loading.respelling import iso_date
 from collegium.data.loading.sources import DataSource
+from collegium.data.numbers import read_numbers
 from collegium.data.task import Task
 from collegium.errors import DataError
 from collegium.parties.checking import check_records
@@ -342,6 +344,66 @@ def test_what_the_settings_do_not_mend_is_told_beside_them(tmp_path: Path) -> No
 def test_settings_that_cannot_be_are_refused(settings: dict[str, object], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         DataSource.model_validate({"source": "a.csv", **settings})
+
+
+DAY = 20306  # 6 August 2025
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2025-08-06", "2025/08/06", "2025/8/6", "06.08.2025", "06-Aug-2025", "6 Aug 2025", "06AUG2025", "6. August 2025",
+     "6 aug 2025 14:30", "2025-08-06T14:30:00"],
+)  # fmt: skip
+def test_a_date_whose_day_and_month_nobody_can_swap_is_read_without_a_setting(text: str) -> None:
+    numbers, unread = read_numbers(pd.Series([text]), dates=True)
+    assert not unread and numbers.tolist() == [DAY]
+
+
+@pytest.mark.parametrize(
+    "text", ["6 Okt 2025", "06-Aug-25", "31 Feb 2025", "2025/13/01", "6 Ma 2025", "2025-08/06", "06/08/2025", "6 2025"]
+)
+def test_another_text_is_no_date(text: str) -> None:
+    assert read_numbers(pd.Series([text]), dates=True)[1] == [text]
+
+
+def test_months_have_english_names_whatever_the_machine_speaks(tmp_path: Path) -> None:
+    months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+    numbers, unread = read_numbers(pd.Series([f"01-{month}-2025" for month in months]), dates=True)
+    dates = pd.to_datetime(pd.Series(numbers), unit="D")
+    assert not unread and dates.dt.month.tolist() == list(range(1, 13))
+    written = GOOD.replace("2024-01-31", "31-Jan-2024").replace("2024-02-01", "1 Feb 2024")
+    assert checked(tmp_path, written)[0] == []
+
+
+def test_dates_with_dashes_are_read_as_the_setting_for_slashes_says(tmp_path: Path) -> None:
+    text = GOOD.replace("2024-01-31", "31-01-2024").replace("2024-02-01", "01-02-2024")
+    notes, lines = checked(tmp_path, text)
+    assert "seen: dates are written as dd/mm/yyyy, if day and month are not swapped" in notes
+    assert '    dates = "dd/mm/yyyy"' in lines and checked(tmp_path, text, dates="dd/mm/yyyy")[0] == []
+    assert any('set dates = "dd/mm/yyyy" or "mm/dd/yyyy" beside source' in line for line in lines)
+
+
+@pytest.mark.parametrize("first", [0, 1, 40])
+def test_row_numbers_without_a_name_are_no_column(tmp_path: Path, first: int) -> None:
+    """Nothing is proposed of them, and they hide no rows that are equal."""
+    header, *rows = [*GOOD.replace("50,", "40,").splitlines(), "40,2024-01-31,North,benign"]
+    text = "\n".join([f",{header}", *(f"{first + 2 * n},{row}" for n, row in enumerate(rows))]) + "\n"
+    notes, lines = checked(tmp_path, text)
+    assert notes[0] == "a column without a name numbers the rows: it is not used"
+    assert notes[1].startswith("EQUAL ROWS: 2 rows") and len(notes) == 2
+    assert lines[-2] == "these records can be served"
+    notes, lines = checked(tmp_path, text.replace("age,", "edad,"))
+    assert '    rename = { "edad" = "?" }' in lines
+
+
+def test_one_column_tells_how_the_file_writes_the_thousands_of_another(tmp_path: Path) -> None:
+    """Of 23.456 alone it made thousandths with another unit, and the settings did not mend the file."""
+    rows = [f"{30 + n},5;{2 * n};{20 + n}.{'000' if n % 2 else '500'};{'yes' if n % 3 else 'no'}" for n in range(40)]
+    (tmp_path / "stays.csv").write_text("\n".join(["age;days;income;y", *rows]), encoding="utf-8")
+    found = check_records(DataSource(source=str(tmp_path / "stays.csv")), STAYS, None)
+    assert found.settings == WRITTEN and not found.notes and not found.even_then
+    mended = DataSource.model_validate({"source": str(tmp_path / "stays.csv"), **found.settings})
+    assert load(mended, STAYS, data_root=None).x[0].tolist() == pytest.approx([12.5 / 78, 0, 0, 0, 12500 / 88000, 0])
 
 
 def test_a_date_with_slashes_is_read_by_day_or_month_first_and_no_other_text_is_touched() -> None:

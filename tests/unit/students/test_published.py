@@ -131,7 +131,7 @@ def test_what_does_not_fit_the_schema_is_named_by_column_and_line(file: Path, tm
     assert (
         "column ward: 2 values are unknown categories: 'Surgery', '3' (lines 4, 8); the task knows 1, 2, surgery: set "
         'values = { "ward" = { "Surgery" = "…" } } below [data] in a TOML file that --settings names, or let them '
-        "count as missing values (--unknown-as-missing;"
+        "count as missing values (--unknown-as-missing)"
     ) in unknown
     assert "column age: 1 value is no number" in (text := told(good.assign(age=["4", "old", *["1"] * 8])))
     assert "(line 3)" in text and 'values = { "age" = { "old" = "" } } below [data] in a TOML file' in text

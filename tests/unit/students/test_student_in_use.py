@@ -266,10 +266,16 @@ def test_a_ward_reads_which_setting_helps_and_where_it_is_written(files: Path) -
     new = drawn(5, 1)
     new.rename(columns={"income": "Income"}).to_csv(files / "new.csv", index=False)
     text = refused(files, "predict student.safetensors new.csv")
-    assert 'below [data] in a TOML file that --settings names, set rename = { "Income" = "income" }' in text
+    assert 'set rename = { "Income" = "income" } below [data] in a TOML file that --settings names' in text
     new.to_csv(files / "new.csv", index=False, sep=";")
     text = refused(files, "predict student.safetensors new.csv")
     assert 'set separator = ";" below [data] in a TOML file that --settings names' in text and "source" not in text
+    student = cg.load_student(files / "student.safetensors")
+    for ask in (student.predict, student.unusual):
+        with pytest.raises(DataError, match=r"read it with pandas.read_csv\(…, sep=';'\) and give the frame$"):
+            ask(files / "new.csv")
+    with pytest.raises(DataError, match=r"there is no none.csv: correct its name$"):
+        student.predict("none.csv")
     (files / "how.toml").write_text('[data]\nseparator = ";"\n')
     assert said(files, "predict student.safetensors new.csv --settings how.toml").count("\n") >= 6
 

@@ -279,4 +279,5 @@ def settings_named(settings: Path | None) -> Iterator[None]:
         yield
     except DataError as error:
         where = f"below [data] in {settings}" if settings else "below [data] in a TOML file that --settings names"
-        raise type(error)(str(error).replace("beside source", where)) from error
+        told = str(error).replace("beside source", where).replace('; in Python unknown="missing"', "")
+        raise type(error)(told) from error

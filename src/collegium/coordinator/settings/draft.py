@@ -4,6 +4,7 @@ Ranges and categories are taken from the file, which must therefore hold no priv
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from collegium.data.loading.respelling import DATES, SPELLINGS, read_as_written
 from collegium.data.loading.sources import DataSource
 from collegium.data.numbers import EPOCH, READABLE, read_numbers
 from collegium.data.task import NumberColumn
-from collegium.data.texts import written
+from collegium.data.texts import row_numbers, written
 from collegium.errors import ConfigurationError, DataError
 from collegium.extras import optional_import
 from collegium.settings import nearest, toml_value
@@ -41,6 +42,8 @@ _COMMA = [{"decimal": ","}, *({"decimal": ",", "thousands": one} for one, decima
 BY_COMMAS, BY_OTHERS = [{}, *_POINT, *_COMMA], [{}, *_COMMA, *_POINT]
 """How the numbers of a file may be written, the likeliest first: with commas between its values, and otherwise."""
 BY_SLASHES: list[dict[str, str]] = [{}, *({"dates": one} for one in DATES)]
+_LIKE_A_DATE = re.compile(r"\d\d?[-/. ]{1,2}(\d\d?|[^\W\d_]{3,})[-/. ]{1,2}(\d\d){1,2}")
+"""With a year of two digits, or a month in another language than English."""
 ROWS_THAT_TELL = 20
 """With fewer rows, values that all differ say nothing about whether a column identifies its row."""
 
@@ -85,7 +88,7 @@ def draft_of(
     ConfigurationError
         If ``kinds`` names a column that the file lacks, or an unknown kind.
     """
-    path = find(name, root)
+    path = find(name, root, settled=True)
     if path.is_dir():
         return Draft({"source": name}, _image_lines(path))
     if path.suffix.lower() == ".npz":
@@ -105,6 +108,9 @@ def draft_of(
 
 
 def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Sequence[str], categories: int) -> Draft:
+    unnamed = [name for name in row_numbers(frame) if name not in kinds]
+    draft.left_out |= {"a column without a name": "it numbers the rows"} if unnamed else {}
+    frame = frame.drop(columns=unnamed)
     names = [str(name) for name in frame.columns]
     for name in (*kinds, *out):
         if name not in names:
@@ -205,6 +211,8 @@ class _Column:
             if len(unread) <= (1 - READABLE) * len(self._texts):
                 return "out", f"{len(unread)} values are no {what}, such as {unread[0]!r}; correct them in the pool"
         if one_each or 2 * different > self._rows >= ROWS_THAT_TELL:
+            if sum(map(bool, map(_LIKE_A_DATE.fullmatch, self._texts))) >= READABLE * len(self._texts):
+                return "out", f"dates such as {self._no_date[0]!r} cannot be read; write them as 2026-01-31 in the pool"
             return "out", f"{different} different texts in {self._rows} rows; a name or an identity is no input"
         return "category", ""
 

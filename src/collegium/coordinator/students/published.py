@@ -13,7 +13,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from collegium.coordinator.students.unusual import unusual
-from collegium.data.examples import encode
+from collegium.data.examples import advice_in_python, encode
 from collegium.data.loading.loading import load_inputs
 from collegium.data.loading.sources import DataSource
 from collegium.data.several_labels import held_in
@@ -155,7 +155,7 @@ class PublishedStudent(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pool's own are from the rest of it. The latter is there where the student holds inputs of the pool.
         """
         if isinstance(X, str | Path):
-            x, _, raw = load_inputs(self._source(X), self.task)
+            x, raw = self._loaded(X)
             return unusual(self.student, x, raw)
         return unusual(self.student, self._encoded(X), X)
 
@@ -198,14 +198,18 @@ class PublishedStudent(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Write the file that `load_student` reads; StorageError if that fails."""
         self.student.save(Path(path))
 
-    def _source(self, path: str | Path) -> DataSource:
-        return validate_config({"source": str(path), "unknown": self.unknown}, DataSource, "options")
+    def _loaded(self, path: str | Path) -> tuple[NDArray[np.uint8 | np.float32], pd.DataFrame | NDArray[Any]]:
+        """The inputs of a file, encoded and as they are."""
+        source = validate_config({"source": str(path), "unknown": self.unknown}, DataSource, "options")
+        with advice_in_python():
+            x, _, raw = load_inputs(source, self.task)
+        return x, raw
 
     def _encoded(self, given: RawInputs) -> NDArray[np.uint8 | np.float32]:
         """The inputs as the student takes them; UnfitInputs where they do not fit."""
         try:
             if isinstance(given, str | Path):
-                return load_inputs(self._source(given), self.task)[0]
+                return self._loaded(given)[0]
             if isinstance(given, pd.DataFrame):
                 if given.empty:
                     raise DataError("the frame holds no records: give it at least one row")

@@ -13,7 +13,7 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collegium.data.texts import text_of
+from collegium.data.texts import number_rows, text_of
 from collegium.errors import DataError
 from collegium.extras import optional_import
 
@@ -28,6 +28,8 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexEr
 def read_sheet(path: Path, sheet: str | None, decimal: str) -> pd.DataFrame:
     """The rows below the first one, which names the columns; rows without any value are none.
 
+    Only a first column that numbers the rows may have no name; it is called as pandas calls one of a CSV file.
+
     Parameters
     ----------
     sheet : its name; the first one where it is None.
@@ -36,7 +38,7 @@ def read_sheet(path: Path, sheet: str | None, decimal: str) -> pd.DataFrame:
     Raises
     ------
     DataError
-        If the file cannot be read, has no such sheet, or its first row does not name every column once.
+        If the file cannot be read, has no such sheet, or its first row does not name every other column once.
     MissingExtra
         If openpyxl is not installed.
     """
@@ -54,6 +56,8 @@ def read_sheet(path: Path, sheet: str | None, decimal: str) -> pd.DataFrame:
     while width and not any(texts[width - 1] for _, texts in held if len(texts) >= width):
         width -= 1
     names += [""] * (width - len(names))
+    if not names[0] and number_rows([texts[0] for _, texts in records]):
+        names[0] = "Unnamed: 0"
     for number, name in enumerate(names[:width]):
         if not name:
             raise DataError(

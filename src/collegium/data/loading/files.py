@@ -25,6 +25,7 @@ from collegium.data.loading.dicom import is_dicom, patient_of, read_dicom
 from collegium.data.loading.saved_datasets import is_saved_dataset, read_saved_dataset
 from collegium.data.loading.sources import DATA_ROOT_VARIABLE, DataSource, Records, data_root
 from collegium.data.task import ImageInputs, Task
+from collegium.data.texts import row_numbers
 from collegium.errors import DataError
 from collegium.extras import optional_import
 from collegium.settings import toml_value
@@ -62,17 +63,18 @@ _Read = TypeVar("_Read")
 _OPENED_BY: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 
-def find(name: str, root: Path | None) -> Path:
+def find(name: str, root: Path | None, *, settled: bool = False) -> Path:
     """The file or folder of that name, relative to ``root``; DataError that names it when it is not there.
 
     Where ``root`` is what `DATA_ROOT_VARIABLE` names, a file or folder that is there as ``name`` says goes first.
+    ``settled`` says that whoever asks cannot name another root.
     """
     path = Path(name).expanduser()
     if not path.is_absolute() and root is not None and not (root == data_root(None) and path.exists()):
         path = root / path
     if not path.exists():
         advice = f", set data_root or {DATA_ROOT_VARIABLE} to its folder (or --data-root, where the command has it)"
-        advice = "" if Path(name).is_absolute() else advice
+        advice = "" if settled or Path(name).is_absolute() else advice
         advice += " or install collegium-reproduction for the sets of the papers" if advice and not path.suffix else ""
         raise DataError(f"there is no {path}: correct its name{advice}")
     return path
@@ -89,7 +91,10 @@ def read_file(path: Path, source: DataSource, task: Task) -> Records:
     if _ending(path) == ".npz":
         return _read_npz(path, split, task)
     _only_one_split(path, split)
-    return Records(str(path), read_table(path, source))
+    frame = read_table(path, source)
+    # Of a CSV file they stay: the identities of records that have spent a budget are made of all its columns.
+    left_out = row_numbers(frame) if _ending(path) == excel.ENDING else []
+    return Records(str(path), frame.drop(columns=left_out), left_out=tuple(left_out))
 
 
 def read_table(path: Path, source: DataSource) -> pd.DataFrame:

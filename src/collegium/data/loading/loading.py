@@ -38,7 +38,7 @@ from collegium.data.loading.files import find, header_of, is_large_table, parque
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import ENTRY_POINT_GROUP, NAMED_SETS, DataSource, Indices, Records, named_sources
 from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
-from collegium.data.texts import counted, written
+from collegium.data.texts import UNNAMED, counted, written
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.extras import installed, load_plugin
 
@@ -232,7 +232,7 @@ def load_inputs(
     DataError
         If the file cannot be read or has no rows, or an input does not fit the task; the message names rows.
     """
-    records = read_file(find(source.source, None), source, task)
+    records = read_file(find(source.source, None, settled=True), source, task)
     chosen = _chosen(source, records)
     inputs = None if records.inputs is None else records.inputs(chosen)
     frame = respelt_numbers(_renamed(records, records.frame.iloc[chosen], source), source, task.inputs)
@@ -333,11 +333,11 @@ def _encoded(
 
 def _vector_columns(records: Records, frame: pd.DataFrame, source: DataSource) -> list[str]:
     others = {source.label or records.label, source.group or records.group}
-    return [name for name in frame.columns if name not in others]
+    return [name for name in frame.columns if name not in others and not UNNAMED.fullmatch(str(name))]
 
 
 def _vectors(records: Records, frame: pd.DataFrame, source: DataSource) -> ArrayLike:
-    """All columns but the label's and the group's, in their order; or the lists that the only such column holds."""
+    """All named columns but the label's and the group's, in their order; or the lists that the only such one holds."""
     names = _vector_columns(records, frame, source)
     if len(names) == 1 and len(frame) and np.ndim(frame[names[0]].iloc[0]) == 1:
         return np.array(frame[names[0]].tolist())

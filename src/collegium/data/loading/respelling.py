@@ -11,20 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data.loading.sources import DataSource
-from collegium.data.numbers import read_numbers
+from collegium.data.numbers import DAY_OR_MONTH_FIRST, read_numbers
 from collegium.data.task import Inputs, NumberColumn, TableInputs
 from collegium.data.texts import written
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SLASHES = re.compile(r"(\d\d?)/(\d\d?)/(\d{4})(.*)")
-"""A date with slashes: 17/03/2016, or 3/17/2016, and the time that may follow."""
-
 SPELLINGS = ((",", "."), (".", ","), (" ", "."), (" ", ","), ("'", "."))
 """Of numbers: what stands between thousands, and the decimal mark."""
 DATES = ("dd/mm/yyyy", "mm/dd/yyyy")
-"""Spellings of dates with slashes."""
+"""Spellings of dates with slashes, or with dashes in their place."""
 
 
 def read_as_written(
@@ -68,11 +65,11 @@ def respelt_numbers(frame: pd.DataFrame, source: DataSource, inputs: Inputs) -> 
 
 
 def iso_date(text: str, how: str) -> str:
-    """A date with slashes as 2026-01-31; any other text as it is."""
-    found = SLASHES.fullmatch(text)
+    """A date with slashes or dashes as 2026-01-31; any other text as it is."""
+    found = DAY_OR_MONTH_FIRST.fullmatch(text)
     if found is None:
         return text
-    first, second, year, rest = found.groups()
+    first, _, second, year, rest = found.groups()
     day, month = (first, second) if how.startswith("dd") else (second, first)
     return f"{year}-{month:0>2}-{day:0>2}{rest}"
 

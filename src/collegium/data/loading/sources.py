@@ -37,6 +37,7 @@ class Records:
     group : the column of those who belong together when the user names none.
     numbered : whether labels are the numbers of the task's classes where the classes are no numbers themselves.
     sorted_by_class : whether a part of the records must be chosen by a shuffle to hold all classes.
+    left_out : columns of the file that ``frame`` has not, because they number the rows.
     """
 
     origin: str
@@ -46,6 +47,7 @@ class Records:
     group: str | None = None
     numbered: bool = False
     sorted_by_class: bool = False
+    left_out: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -104,7 +106,7 @@ class DataSource(Frozen):
     thousands: Literal["", ".", ",", " ", "'"] = ""
     """What stands between the thousands of a number that is written as text, as in ``1.234,5``."""
     dates: Literal["", "dd/mm/yyyy", "mm/dd/yyyy"] = ""
-    """How dates with slashes are written; 2026-01-31 and 31.01.2026 are always read."""
+    """How dates as 17/03/2016 or 17-03-2016 are written; 2026-01-31, 31.01.2026 and 31-Jan-2026 are always read."""
     scale: dict[str, float] = Field(default_factory=dict)
     """By the task's name of a column of numbers: the factor from the file's unit to the task's."""
     rename: dict[str, str] = Field(default_factory=dict)

@@ -51,7 +51,9 @@ def find_kind(kind: str, *, allowed_imports: Collection[str] = ()) -> Kind:
     """
     path = import_path(kind)
     if kind not in BUILT_IN and kind not in allowed_imports:
-        raise Refused(f"this party does not allow the teacher {kind}: its institution may add it to its settings")
+        raise Refused(
+            f"this party does not allow the teacher {kind}: its institution may add it to teacher_imports of its policy"
+        )
     module, _, name = path.partition(":")
     try:
         with optional_import(f"the teacher {kind}"):
