@@ -271,7 +271,7 @@ class Deal:
             given = {name: (_raw(one.x), one.labels()) for name, one in examples.items()}
             parties = LocalParties(given, split.task, folder=own)
             if attack.sums is not None:
-                _lies(parties, liar, attack, random)
+                corrupt(parties, liar, attack, random)
             reach = Reach(parties, roster=parties.names(), signing_keys=parties.signing_keys)
             run = CoordinatorRun(config, reach, Storage(folder.path), public=PublicData(Examples(split.pool)))
             with suppress(Contradiction):
@@ -319,7 +319,7 @@ def _raw(x: NDArray[Any]) -> NDArray[Any]:
     return x[..., 0] if x.ndim == 4 and x.shape[-1] == 1 else x
 
 
-def _lies(parties: LocalParties, name: str, attack: Attack, random: Random) -> None:
+def corrupt(parties: LocalParties, name: str, attack: Attack, random: Random) -> None:
     """Have a party run software of its own, which sends what it likes."""
     sent = lying(attack, random)
     liar = parties._parties[name]

@@ -107,10 +107,8 @@ class Statement:
         """The slots of sums over all records that are not by groups, where the first one is, by who adds the noise."""
         for adding in apart:
             (stage,) = mechanism.summed(adding)
-            purpose, step = (
-                f"{stage.name} of {adding.honest_survivors}",
-                Step.of(mechanism, stage, units, bound, classes),
-            )
+            purpose = f"{stage.name} of {adding.honest_survivors} honest institutions or more"
+            step = Step.of(mechanism, stage, units, bound, classes)
             self.sums_apart[adding] = Slot(purpose, stage, step.laws, step)
 
     @property

@@ -194,8 +194,8 @@ class _JudgedRounds:
 
     def _chance(self, some: Sequence[_Heard], others: Sequence[_Heard]) -> float:
         """With what probability the same records give sums that differ as much as these, all under one map."""
-        sums = (self._sums([one for one in heard if one.groups]) for heard in (some, others))
-        return differ(*sums, self.spectrum(others[0].asking), self._classes)
+        first, second = (self._sums([one for one in heard if one.groups]) for heard in (some, others))
+        return differ(first, second, self.spectrum(others[0].asking), self._classes)
 
     def _judge(self, heard: Sequence[_Heard]) -> Verdict:
         """By sums that no records give in any round; and by what the first tells of the groups, and all together do.
