@@ -39,8 +39,8 @@ _BETTER, _FAR_BETTER = 1.0, 3.5
 """Standard deviations by which judges find it better without a group, beside another sign and alone."""
 _BY_CHANCE = 0.003
 """With what probability a group of equal honest institutions differs: with three groups, one does in 100 runs."""
-DIFFERS, CONTRADICTS = 0.003, 1e-9
-"""By chance, of two sums of the same records: a later one is not used; a group that sent both is left out."""
+_BY_CHANCE_AGAIN, _HALF = 1e-9, 0.5
+"""The same of what a group says in several rounds; and how long the difference must be, in units of the sums."""
 LEFT_OUT = "are left out, as one of them spoils the result (ask each of them about its classes, units and columns)"
 
 
@@ -99,10 +99,68 @@ def suspicion(groups: Sequence[NoisySums], fit: Fit, spectrum: PoolSpectrum, cla
     return Suspicion(tuple(better), tuple(chance), max(told, key=lambda one: better[one], default=None))
 
 
-def differ(one: NoisySums, other: NoisySums, spectrum: PoolSpectrum, classes: int) -> float:
-    """With what probability two sums of the same records, under one map, differ as much as these."""
+def differ(one: NoisySums, other: NoisySums, spectrum: PoolSpectrum, classes: int) -> bool:
+    """Whether two sums of the same records, under one map, differ by more than noise and chance explain.
+
+    They may for another reason: of a later round the pool tells what its weights took off, and its inputs may lie
+    otherwise than the records.
+    """
     told = _Told.of(one, spectrum, classes), _Told.of(other, spectrum, classes)
-    return _chance(told[0], told[1:], spectrum, classes)
+    return _chance(told[0], told[1:], spectrum, classes) < _BY_CHANCE
+
+
+def changed(
+    before: Sequence[NoisySums], after: Sequence[NoisySums], group: int, spectrum: PoolSpectrum, classes: int
+) -> bool:
+    """Whether a group says something else of its records than it did, and no other group does.
+
+    What it says of one record on average in later rounds, less what it said in the first, is compared with the same of
+    each other group: how wrongly the pool tells what weights took off is much the same for all of them. An honest group
+    is above the limit with probability `_BY_CHANCE_AGAIN`; and as groups' records may lie otherwise, the difference
+    must be half as long as what they say.
+
+    Parameters
+    ----------
+    before, after : of each group, its first round and the mean of later ones, under one map.
+    """
+    said = [_PerRecord.of(*sums, spectrum, classes) for sums in zip(before, after, strict=True)]
+    return all(said[group].differs(one, spectrum.eigenvalues, classes) for one in said if one is not said[group])
+
+
+@dataclass(frozen=True)
+class _PerRecord:
+    """What a group says of one record on average in two rounds, as `_Told` has it; ``count`` is of its records.
+
+    One count serves for both rounds: with one of each, the noise of the counts would be a difference.
+    """
+
+    rounds: tuple["_Told", "_Told"]
+    count: float
+
+    @classmethod
+    def of(cls, before: NoisySums, after: NoisySums, spectrum: PoolSpectrum, classes: int) -> "_PerRecord":
+        told = [_Told.of(sums, spectrum, classes) for sums in (before, after)]
+        count = sum(one.count / one.noise**2 for one in told) / sum(one.noise**-2 for one in told)
+        first, second = (_Told(one.along / count, one.noise / count, 1.0) for one in told)
+        return cls((first, second), count)
+
+    @property
+    def change(self) -> FloatArray:
+        first, second = self.rounds
+        return second.along - first.along
+
+    def differs(self, other: "_PerRecord", eigenvalues: FloatArray, classes: int) -> bool:
+        rounds, change = (*self.rounds, *other.rounds), self.change - other.change
+        variance = sum(one.noise**2 for one in rounds)
+        weights = eigenvalues / (eigenvalues + 9.0 * variance * min(self.count, other.count))
+        drawn = eigenvalues * (1.0 - 1.0 / classes) / classes * (1.0 / self.count + 1.0 / other.count)
+
+        def beyond_noise(along: FloatArray, variance: float) -> float:
+            return float((weights[:, None] * along**2).sum() - (classes - 1.0) * variance * weights.sum())
+
+        longest = max(beyond_noise(one.along, one.noise**2) for one in rounds)
+        chance = _beyond((change**2).sum(axis=1) / (variance + drawn), weights, classes)
+        return chance < _BY_CHANCE_AGAIN and beyond_noise(change, variance) > _HALF**2 * longest
 
 
 def _direction(student: KernelStudent, spectrum: PoolSpectrum) -> FloatArray:
@@ -159,12 +217,18 @@ def _chance(own: _Told, others: Sequence[_Told], spectrum: PoolSpectrum, classes
     square = max(square - (classes - 1.0) * more_noise * float(weights.sum()), 0.1 * square, 1e-300)
     multiple = max(0.0, float((weighted * less * more).sum()) / square)
     spread_of_each = less_noise + drawn * less_count + multiple**2 * (more_noise + drawn * more_count)
-    squares = float((weights[:, None] * (less - multiple * more) ** 2 / spread_of_each[:, None]).sum())
-    # A weighted sum of squares is about a multiple of χ² (Satterthwaite 1946).
+    return _beyond(((less - multiple * more) ** 2).sum(axis=1) / spread_of_each, weights, classes)
+
+
+def _beyond(squares: FloatArray, weights: FloatArray, classes: int) -> float:
+    """With what probability a weighted sum of ``squares`` is so large, ``[axes]``, in units of their own variance.
+
+    It is about a multiple of χ² (Satterthwaite 1946).
+    """
     mean, spread = (classes - 1.0) * float(weights.sum()), 2.0 * (classes - 1.0) * float((weights**2).sum())
     from scipy.special import gammaincc
 
-    return float(gammaincc(mean**2 / spread, squares * mean / spread))
+    return float(gammaincc(mean**2 / spread, float((weights * squares).sum()) * mean / spread))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from collegium.coordinator.asking import RunQuestion
 from collegium.coordinator.contradictions import Counted, check_sums, check_totals, counted_by_sums
-from collegium.coordinator.groups import CONTRADICTS, DIFFERS, NOBODY, Suspicion, Verdict, differ, judged, suspicion
+from collegium.coordinator.groups import NOBODY, Suspicion, Verdict, changed, differ, judged, suspicion
 from collegium.coordinator.journal import Part, Released
 from collegium.coordinator.kind import RunKind
 from collegium.coordinator.noise import noise_on_entries
@@ -45,7 +45,6 @@ from collegium_accounting.mechanisms import SumMode
 
 _NETWORKS = b"networks\n"
 """Begins what is kept of networks for the next question; weights are kept as they are."""
-_DOUBTED = "of the class sums of all institutions together (number {}) nothing is used: they contradict those by groups"
 
 
 @register
@@ -168,8 +167,6 @@ class _JudgedRounds:
         heard = [*self.heard, _Heard(asking, groups)]
         verdict = self._judge(heard)
         self.doubted = [] if verdict.left_out is not None else [one for one in heard if self._is_doubted(one, heard)]
-        if self.doubted:
-            verdict = replace(verdict, why=_DOUBTED.format(", ".join(str(one.asking.number) for one in self.doubted)))
         staying = [one.without(verdict.spoilt) for one in heard if one not in self.doubted]
         staying = _under_last_map([one for one in staying if one.groups])
         if not staying:
@@ -187,15 +184,10 @@ class _JudgedRounds:
         if len(one.groups) > 1 or len(first.groups) == 1 or asking.facts.config.drawn:
             return False
         if asking.network == first.asking.network:
-            return self._chance([one], [first]) < DIFFERS
+            return differ(self._sums([one]), self._sums([first]), self.spectrum(asking), self._classes)
         task, pool = asking.facts.config.task, asking.facts.pool
         known, other = (self._sums([sums]).of_pool(pool, task, self._device) for sums in (first, one))
         return known.worse(other.probabilities)
-
-    def _chance(self, some: Sequence[_Heard], others: Sequence[_Heard]) -> float:
-        """With what probability the same records give sums that differ as much as these, all under one map."""
-        first, second = (self._sums([one for one in heard if one.groups]) for heard in (some, others))
-        return differ(first, second, self.spectrum(others[0].asking), self._classes)
 
     def _judge(self, heard: Sequence[_Heard]) -> Verdict:
         """By sums that no records give in any round; and by what the first tells of the groups, and all together do.
@@ -227,10 +219,14 @@ class _JudgedRounds:
         total = Released(before.groups)
         counted = counted_by_sums(Part(total.values, total.noise, total.parties), self._classes)
         check_totals(counted, counted_by_sums(part, self._classes))
-        if len(first.groups) == 1 or len(before.groups) > 1 or asking.facts.config.drawn:
+        number, parties = first.members.index(part.parties) if len(before.groups) == 1 else 0, heard[-1].members
+        if asking.network != first.asking.network or parties != first.members or len(parties) == 1:
             return
-        later = [one.of(part.parties) for one in heard if one is not first]
-        if asking.network == first.asking.network and self._chance(later, [before]) < CONTRADICTS:
+        rounds = [one for one in heard if one is not first]
+        of_groups = [[one.of(members) for one in rounds] for members in parties]
+        later = [self._sums([one for one in groups if one.groups]) for groups in of_groups]
+        known = [self._sums([first.of(members)]) for members in parties]
+        if not asking.facts.config.drawn and changed(known, later, number, self.spectrum(asking), self._classes):
             raise Contradiction("its class sums of several rounds cannot be those of the same records")
 
     def _suspected(self, heard: Sequence[_Heard]) -> Suspicion:
