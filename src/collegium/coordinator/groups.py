@@ -39,7 +39,7 @@ _BETTER, _FAR_BETTER = 1.0, 3.5
 """Standard deviations by which judges find it better without a group, beside another sign and alone."""
 _BY_CHANCE = 0.003
 """With what probability a group of equal honest institutions differs: with three groups, one does in 100 runs."""
-_BY_CHANCE_AGAIN, _HALF = 1e-9, 0.5
+_BY_CHANCE_AGAIN, _HALF = 1e-3, 0.5
 """The same of what a group says in several rounds; and how long the difference must be, in units of the sums."""
 LEFT_OUT = "are left out, as one of them spoils the result (ask each of them about its classes, units and columns)"
 

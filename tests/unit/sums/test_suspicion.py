@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from support.sums_scene import POOL, SPEC, TASK
 
-from collegium.coordinator.groups import Suspicion, Verdict, judged, suspicion
+from collegium.coordinator.groups import Suspicion, Verdict, changed, differ, judged, suspicion
 from collegium.coordinator.journal import Part
 from collegium.data import Examples
 from collegium.errors import Contradiction
+from collegium.models.codes import Weights
 from collegium.models.kernels import KernelMap
-from collegium.models.noisy_sums import NoisySums, Round
+from collegium.models.noisy_sums import NoisySums, Round, added_up
 from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium_accounting.mechanisms.class_sums import bound_squared
@@ -77,6 +78,56 @@ def test_another_number_of_records_is_nothing_that_differs(honest: list[np.ndarr
     large = [own * (20 if number == 1 else 1) for number, own in enumerate(honest)]
     for seed in range(10):
         assert named(released(large, 3, seed), spectrum).named is None
+
+
+def rounds(
+    groups: Sequence[Examples], lying: int | None, factor: int, kernel: KernelMap, spectrum: PoolSpectrum, sigma: float
+) -> tuple[list[NoisySums], list[NoisySums]]:
+    """The first and the second round of each group; ``lying`` shifts its classes in the second, ``factor`` times."""
+    random = np.random.default_rng(5)
+
+    def noised(values: np.ndarray, weights: Weights | None) -> NoisySums:
+        drawn = np.rint(random.normal(0.0, sigma * UNIT, values.shape)).astype(np.int64)
+        return NoisySums(SPEC, (Round(values + drawn, sigma * UNIT, weights),))
+
+    times = [factor if number == lying else 1 for number in range(len(groups))]
+    own = [RecordsOfClasses(group, TASK).sums(kernel) for group in groups]
+    before = [noised(many * sums, None) for many, sums in zip(times, own, strict=True)]
+    weights = added_up(before).next_weights(spectrum, CLASSES, 8, sigma * UNIT)
+    assert weights is not None
+    after = []
+    for number, (many, group) in enumerate(zip(times, groups, strict=True)):
+        labels = (group.labels() + (number == lying)) % CLASSES
+        after.append(noised(many * RecordsOfClasses(Examples(group.x, labels), TASK).sums(kernel, weights), weights))
+    return before, after
+
+
+@pytest.mark.parametrize("liar", [0, 2])
+def test_a_group_that_lies_from_the_second_round_on_has_changed(
+    kernel: KernelMap, spectrum: PoolSpectrum, liar: int
+) -> None:
+    """At the price of its own first round, in which it was honest; the others have not, however much it counts."""
+    before, after = rounds([records(seed) for seed in range(3)], liar, 10, kernel, spectrum, SIGMA)
+    found = [changed(before, after, group, spectrum, CLASSES) for group in range(3)]
+    assert found == [group == liar for group in range(3)]
+    assert differ(added_up(after), added_up(before), spectrum, CLASSES)
+
+
+@pytest.mark.parametrize("sigma", [SIGMA, 0.01])
+def test_honest_groups_have_not_changed_where_records_lie_otherwise_than_the_pool(
+    kernel: KernelMap, spectrum: PoolSpectrum, sigma: float
+) -> None:
+    """The pool tells wrongly what the weights took off, by more than noise and chance explain where there is little."""
+
+    def elsewhere(seed: int) -> Examples:
+        own = [records(20 * seed + number) for number in range(20)]
+        x = np.concatenate([one.x for one in own])
+        return Examples(x**4, np.concatenate([one.labels() for one in own]))
+
+    before, after = rounds([elsewhere(seed) for seed in range(3)], None, 1, kernel, spectrum, sigma)
+    assert not any(changed(before, after, group, spectrum, CLASSES) for group in range(3))
+    if sigma < 1.0:
+        assert differ(added_up(after), added_up(before), spectrum, CLASSES), "so much the pool misleads here"
 
 
 def test_a_group_that_contradicts_itself_is_left_out_and_two_are_refused() -> None:

@@ -338,7 +338,7 @@ class SumsOfRun:
         """
         if not self.held or self._asking.per_party:
             return []
-        kept = Released(self._judged.verdict.kept(self._judged.heard[0].groups))
+        kept = Released(self._judged.verdict.kept(_first_by_groups(self._judged.heard).groups))
         together = Part(kept.values, kept.noise, kept.parties)
         parts = kept.groups if len(kept.groups) == 1 else (together, *kept.groups)
         return [counted_by_sums(part, self._classes) for part in parts]
