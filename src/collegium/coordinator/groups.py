@@ -109,22 +109,24 @@ def differ(one: NoisySums, other: NoisySums, spectrum: PoolSpectrum, classes: in
     return _chance(told[0], told[1:], spectrum, classes) < _BY_CHANCE
 
 
-def changed(
-    before: Sequence[NoisySums], after: Sequence[NoisySums], group: int, spectrum: PoolSpectrum, classes: int
-) -> bool:
-    """Whether a group says something else of its records than it did, and no other group does.
+def changed(before: Sequence[NoisySums], after: Sequence[NoisySums], spectrum: PoolSpectrum, classes: int) -> list[int]:
+    """The groups that say something else of their records than they did, as no other does.
 
-    What it says of one record on average in later rounds, less what it said in the first, is compared with the same of
-    each other group: how wrongly the pool tells what weights took off is much the same for all of them. An honest group
-    is above the limit with probability `_BY_CHANCE_AGAIN`; and as groups' records may lie otherwise, the difference
-    must be half as long as what they say.
+    What a group says of one record on average in later rounds, less what it said in the first, is compared with the
+    same of each other group: how wrongly the pool tells what weights took off is much the same for all of them. An
+    honest group is above the limit with probability `_BY_CHANCE_AGAIN` at most; and as groups' records may lie
+    otherwise, the difference must be half as long as what they say.
 
     Parameters
     ----------
     before, after : of each group, its first round and the mean of later ones, under one map.
     """
     said = [_PerRecord.of(*sums, spectrum, classes) for sums in zip(before, after, strict=True)]
-    return all(said[group].differs(one, spectrum.eigenvalues, classes) for one in said if one is not said[group])
+    return [
+        number
+        for number, own in enumerate(said)
+        if all(own.differs(one, spectrum.eigenvalues, classes) for one in said if one is not own)
+    ]
 
 
 @dataclass(frozen=True)

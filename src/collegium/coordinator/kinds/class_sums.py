@@ -200,34 +200,42 @@ class _JudgedRounds:
             return judged(first.groups, lambda part: self._check(part, first.asking), lambda: self._suspected(heard))
         verdict = self.verdict
         if verdict.left_out is None and last.members == first.members:
-            verdict = judged(last.groups, lambda part: self._check_again(part, first, heard), lambda: NOBODY)
+            other = self._changed(first, heard)
+
+            def check(part: Part) -> None:
+                self._check_again(part, first, last.asking)
+                if part.parties == other:
+                    raise Contradiction("its class sums of several rounds cannot be those of the same records")
+
+            verdict = judged(last.groups, check, lambda: NOBODY)
         else:  # all were summed together, or a group is left out
             for part in last.without(verdict.spoilt).groups:
-                self._check_again(part, first, heard)
+                self._check_again(part, first, last.asking)
         # An institution that stays away from a round takes nobody's place in the others.
         same = [one for one in _under_last_map(heard) if one.members == first.members]
         if len(heard) < self._rounds or verdict.left_out is not None or same[-1:] in ([], [first]):
             return verdict
         return judged(same[-1].groups, lambda part: None, lambda: self._suspected(same))
 
-    def _check_again(self, part: Part, first: _Heard, heard: Sequence[_Heard]) -> None:
+    def _changed(self, first: _Heard, heard: Sequence[_Heard]) -> tuple[str, ...] | None:
+        """The one group that says something else of its records than in the ``first`` round; None where none does."""
+        asking, rounds = first.asking, [one for one in heard if one is not first and one.members == first.members]
+        if len(first.groups) < FEWEST_GROUPS or asking.facts.config.drawn or asking.network != heard[-1].asking.network:
+            return None
+        before = [self._sums([first.of(members)]) for members in first.members]
+        after = [self._sums([one.of(members) for one in rounds]) for members in first.members]
+        found = changed(before, after, self.spectrum(asking), self._classes)
+        return first.members[found[0]] if len(found) == 1 else None
+
+    def _check_again(self, part: Part, first: _Heard, asking: ClassSums) -> None:
         """Raise Contradiction where no records give the sum of a later round, or others than gave the first."""
-        asking, before = heard[-1].asking, first.of(part.parties)
+        before = first.of(part.parties)
         self._check(part, asking)
         if asking.per_party or not before.groups:
             return
         total = Released(before.groups)
         counted = counted_by_sums(Part(total.values, total.noise, total.parties), self._classes)
         check_totals(counted, counted_by_sums(part, self._classes))
-        number, parties = first.members.index(part.parties) if len(before.groups) == 1 else 0, heard[-1].members
-        if asking.network != first.asking.network or parties != first.members or len(parties) == 1:
-            return
-        rounds = [one for one in heard if one is not first]
-        of_groups = [[one.of(members) for one in rounds] for members in parties]
-        later = [self._sums([one for one in groups if one.groups]) for groups in of_groups]
-        known = [self._sums([first.of(members)]) for members in parties]
-        if not asking.facts.config.drawn and changed(known, later, number, self.spectrum(asking), self._classes):
-            raise Contradiction("its class sums of several rounds cannot be those of the same records")
 
     def _suspected(self, heard: Sequence[_Heard]) -> Suspicion:
         """Whom these rounds name, which are of the same groups and under one map."""
