@@ -236,11 +236,14 @@ def _measured(config: RunConfig, names: Sequence[str]) -> int:
 
 def _needed(config: RunConfig, names: Sequence[str], public: PublicData) -> int:
     task, pool, mechanism = config.task, public.pool.x, configured_mechanism(config)
-    stage, *_ = mechanism.summed(vote_sum_of(config, _Nobody(), _stand_ins(names)).added)
-    of_mean = 1.0 / math.sqrt(config.sums_in_mean)
+    sums, of_mean = vote_sum_of(config, _Nobody(), _stand_ins(names)), 1.0 / math.sqrt(config.sums_in_mean)
+    if once := isinstance(sums, MaskedSum) and sums.once:
+        sums = sums.together
+    stage, *_ = mechanism.summed(sums.added)
     noise = mechanism.noise_votes * of_mean
     spec = kernel_spec(config.sums, pool, task.inputs, len(task.classes), noise, config.seed or 0)
     spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(spec, pool, task.inputs), pool)
+    of_mean *= division(config, len(names)).noise if once else 1.0  # the first by groups is in the mean
     needed = spectrum.contributions_needed(noise_on_entries(stage, len(names)) * of_mean, len(task.classes))
     return math.ceil(needed / (PARTY_CONTRIBUTIONS if config.budget.unit == "party" else 1.0))
 
