@@ -10,12 +10,13 @@ from benchmarks.one_institution import Attack, corrupt, times
 from benchmarks.one_institution import shifted as shifted_labels
 from sklearn.datasets import load_digits
 
+from collegium.coordinator.rounds.masked_sum import MaskedTotal
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task
-from collegium.errors import CollegiumError, Contradiction, DataError
+from collegium.errors import CollegiumError, ConfigurationError, Contradiction, DataError
 from collegium.models.arrays import load_arrays
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.evaluation_cells import Layout
@@ -57,7 +58,15 @@ def institutions(shuffled: Examples, names: tuple[str, ...], twist: Twist) -> Lo
     return parties
 
 
-def start(parties: LocalParties, public: PublicData, folder: Path, *, rounds: int = 1, **budget: Any) -> RunRecord:
+def start(
+    parties: LocalParties,
+    public: PublicData,
+    folder: Path,
+    *,
+    rounds: int = 1,
+    votes: dict[str, Any] | None = None,
+    **budget: Any,
+) -> RunRecord:
     values: dict[str, Any] = {
         "name": "local",
         "task": TASK,
@@ -65,6 +74,7 @@ def start(parties: LocalParties, public: PublicData, folder: Path, *, rounds: in
         "mechanism": {"name": "class-sums"},
         "budget": {"epsilon": 8.0, **budget},
         "sums": {"rounds": rounds},
+        "votes": votes or {},
         "student": {"method": "kernel", "options": {"steps": 0}},
         "evaluation": {"share": 0.2},
     }
@@ -163,6 +173,37 @@ def test_where_the_first_sum_alone_is_by_groups_a_liar_that_weighs_more_than_all
     asked = [load_arrays(file, "released vector")[1]["parties"] for file in tmp_path.glob("released-*")]
     without = [len(groups[0]) for groups in asked if all(LIAR not in group for group in groups)]
     assert set(without) <= {6} and (first_lie > 1 or len(without) == 7), "the others are summed together from then on"
+
+
+def test_a_later_sum_that_no_records_give_is_not_used_and_does_not_end_the_run(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    def huge_once(question: Question, vector: np.ndarray) -> np.ndarray:
+        return vector * 10**6 if isinstance(question, SumClasses) and question.number == 3 else vector
+
+    record = start(institutions(shuffled, NAMES, huge_once), public, tmp_path, rounds=8, epsilon=2.0)
+    assert record.refused is None and record.student_accuracy is not None and record.student_accuracy > 0.85
+
+
+def test_a_run_that_left_a_group_out_says_which_settings_it_goes_on_with(
+    shuffled: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties, opened, honest = institutions(shuffled, NAMES, hundredfold), list[Any](), MaskedTotal.open
+
+    def dies_at_the_third(total: MaskedTotal) -> Any:
+        opened.append(total)
+        if len(opened) == 3:
+            raise KeyboardInterrupt
+        return honest(total)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(MaskedTotal, "open", dies_at_the_third)
+        start(parties, public, tmp_path, rounds=4, epsilon=2.0)
+    with pytest.raises(ConfigurationError, match=r"are left out of this run.*go on with those of before"):
+        start(parties, public, tmp_path, rounds=4, epsilon=2.0, votes={"groups": 1})
+    record = start(parties, public, tmp_path, rounds=4, epsilon=2.0)
+    assert record.groups is not None and record.groups.left_out is not None
+    assert record.student_accuracy is not None and record.student_accuracy > 0.85
 
 
 def test_a_liar_that_stays_away_from_the_first_sum_is_seen_in_the_next(

@@ -17,6 +17,9 @@ from collegium_accounting.analysis.epsilons import Bound
 from collegium_accounting.game.laws import Law, VectorLaw, block_epsilon
 from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Mechanism, Stage, Unit
 
+_APART = " not by groups"
+"""Ends what the ledger calls sums over all records that are not by groups, where the first one is."""
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -107,9 +110,8 @@ class Statement:
         """The slots of sums over all records that are not by groups, where the first one is, by who adds the noise."""
         for adding in apart:
             (stage,) = mechanism.summed(adding)
-            purpose = f"{stage.name} of {adding.honest_survivors} honest institutions or more"
             step = Step.of(mechanism, stage, units, bound, classes)
-            self.sums_apart[adding] = Slot(purpose, stage, step.laws, step)
+            self.sums_apart[adding] = Slot(stage.name + _APART, stage, step.laws, step)
 
     @property
     def sums(self) -> Slot:
@@ -214,8 +216,9 @@ class Statement:
 
     def _used(self, purpose: str) -> int:
         """How many sums over all records were charged, whether they are by groups or not."""
-        apart = (self._ledger.used(one.purpose, {one.purpose: one.laws}) for one in self.sums_apart.values())
-        return self._ledger.used(purpose) + sum(apart)
+        apart, laws = purpose + _APART, [self._laws[purpose]]  # those of before are there without groups too
+        laws += [slot.laws for slot in self.sums_apart.values() if slot.laws not in laws]
+        return self._ledger.used(purpose) + sum(self._ledger.used(apart, {apart: one}) for one in laws)
 
     def _labels(self, slot: Slot) -> bool:
         return any(slot.purpose == one.purpose for one in self.stages)

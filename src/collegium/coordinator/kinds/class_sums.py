@@ -31,7 +31,7 @@ from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.kinds import register
 from collegium.coordinator.statement import Slot
-from collegium.errors import Contradiction, DataError, ProtocolViolation, StorageError
+from collegium.errors import ConfigurationError, Contradiction, DataError, ProtocolViolation, StorageError
 from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
@@ -166,7 +166,11 @@ class _JudgedRounds:
             return self._known
         heard = [*self.heard, _Heard(asking, groups)]
         verdict = self._judge(heard)
-        self.doubted = [] if verdict.left_out is not None else [one for one in heard if self._is_doubted(one, heard)]
+        if verdict.left_out is not None:
+            self.doubted = []  # none is used in which that group is
+        else:
+            new = heard if heard[-1] is _first_by_groups(heard) else heard[-1:]
+            self.doubted += [one for one in new if self._is_doubted(one, heard)]
         staying = [one.without(verdict.spoilt) for one in heard if one not in self.doubted]
         staying = _under_last_map([one for one in staying if one.groups])
         if not staying:
@@ -181,7 +185,13 @@ class _JudgedRounds:
         An institution may be honest in a sum that shows its group, and lie in others.
         """
         asking, first = one.asking, _first_by_groups(heard)
-        if len(one.groups) > 1 or len(first.groups) == 1 or asking.facts.config.drawn:
+        if len(one.groups) > 1 or len(first.groups) == 1:
+            return False
+        try:
+            self._check_again(one.groups[0], first, asking)
+        except Contradiction:
+            return True
+        if asking.facts.config.drawn:
             return False
         if asking.network == first.asking.network:
             return differ(self._sums([one]), self._sums([first]), self.spectrum(asking), self._classes)
@@ -208,7 +218,7 @@ class _JudgedRounds:
                     raise Contradiction("its class sums of several rounds cannot be those of the same records")
 
             verdict = judged(last.groups, check, lambda: NOBODY)
-        else:  # all were summed together, or a group is left out
+        elif verdict.left_out is not None or len(first.groups) == 1:
             for part in last.without(verdict.spoilt).groups:
                 self._check_again(part, first, last.asking)
         # An institution that stays away from a round takes nobody's place in the others.
@@ -378,7 +388,13 @@ class SumsOfRun:
         if not isinstance(sums, MaskedSum) or len(_first_by_groups(known.heard).groups if known.heard else ()) < 2:
             return sums, statement.sums
         if spoilt := known.verdict.spoilt:
-            sums = sums.without(next(n for n, group in enumerate(sums.divided) if spoilt <= group.roster.keys()))
+            number = next((n for n, group in enumerate(sums.divided) if spoilt <= group.roster.keys()), None)
+            if number is None:
+                raise ConfigurationError(
+                    f"{', '.join(sorted(spoilt))} are left out of this run, and are no group by votes.groups and the "
+                    "roster as they are now: go on with those of before, or begin another study"
+                )
+            sums = sums.without(number)
         elif sums.once and not known.doubted:
             sums = sums.together
         else:
@@ -424,8 +440,9 @@ class SumsOfRun:
             self._judged.spectra[None] = found.spectrum
         if self._asking.per_party:
             return b""
-        _, slot = self._next_sum
-        noise = noise_on_entries(slot.stage, len(self._releases.asking.here))
+        sums, slot = self._next_sum
+        here = self._releases.asking.here.keys()
+        noise = noise_on_entries(slot.stage, len(here & sums.roster.keys() if isinstance(sums, MaskedSum) else here))
         spectrum = self._judged.spectrum(self._asking)
         weights = self._held[-1].next_weights(spectrum, self._classes, self._rounds, noise)
         return b"" if weights is None else weights.to_bytes()

@@ -188,7 +188,7 @@ def accept_parameters(
 ) -> SumSetup:
     """The set-up that a party accepts: its own roster, the coordinator's proposal, its own demands.
 
-    ``roster`` is of those that are summed together (`groups.roster_of`).
+    ``roster`` is of those that are summed together (`groups.group_of`).
 
     Raises
     ------
