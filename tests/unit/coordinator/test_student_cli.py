@@ -123,6 +123,7 @@ def test_labels_that_teach_nothing_are_one_clear_line(
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_student_of_trees_is_fitted_and_evaluated_like_any_other(digits: Path, invoke: Invoke) -> None:
     status, out, err = invoke("student", "fit", str(digits), "--method", "random-forest", "--json")
     assert status == 0, err
