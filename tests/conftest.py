@@ -8,7 +8,7 @@ from pathlib import Path
 # Several processes share the cores: each computes on one thread, as do the processes that it starts.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Of a run that is killed, Ray's own processes would wait a minute for the one that ended with it.
-os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "1")
+os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -43,7 +43,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "mechanism": {"name": "gnmax", "parameters": {"sigma": 1.0}},
         "budget": {"epsilon": 1000.0},
         "queries": {"count": 150},
-        "student": {"method": "supervised"},
+        "student": {"method": "supervised", "options": {"steps": 150}},
         "votes": {"mode": "clear"},
         "seed": 1,
     }
