@@ -90,7 +90,7 @@ def test_fit_learns_from_the_issued_labels_and_evaluate_agrees(digits: Path, inv
         (["fit", "RUN", "--method", "gan", "--option", "network=student-cnn"], 2, "cannot be a GAN's discriminator"),
         (["fit", "RUN", "--method", "distillation"], 2, "unknown student method"),
         (["fit", "RUN", "--output", "RUN/none/student.safetensors"], 9, "no folder"),
-        (DIVERGING, 10, "the labels and the ledger are as they were"),
+        pytest.param(DIVERGING, 10, "the labels and the ledger are as they were", marks=pytest.mark.slow),
         (["evaluate", "nowhere.safetensors", "digits"], 9, "no student"),
         (["evaluate", "RUN/labels.csv", "digits"], 9, "labels.csv"),
         (["evaluate", "RUN/student.safetensors", "digits", "--start", "5", "--stop", "2"], 2, "stop"),
