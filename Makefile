@@ -42,7 +42,7 @@ types: .venv/installed
 	$(BIN)/mypy
 
 fast-tests: .venv/installed
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not bits"
 
 # What computes in floating point, on kinds of processors that the libraries can take this one for.
 FLOATING := accounting/tests tests/unit/accounting tests/unit/models tests/unit/sums \

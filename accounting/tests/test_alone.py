@@ -14,6 +14,8 @@ from hidden_packages import environment_without
 
 import collegium_accounting as ca
 
+pytestmark = pytest.mark.bits
+
 ROOT = Path(__file__).resolve().parents[1]
 FILE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT, VERSION = FILE["project"], FILE["tool"]["setuptools"]["dynamic"]["version"]

@@ -35,6 +35,7 @@ def test_planted_bug_half_of_the_noise_on_a_vector_is_refuted(mechanism: Mechani
     assert not found.follows_its_law and not found.consistent
 
 
+@pytest.mark.bits
 def test_a_record_takes_part_in_as_many_rounds_as_its_budget_pays_for() -> None:
     """Played in all rounds, a correct mechanism was refuted."""
     once = create("individual-knn", sigma=4.0, participations=1)

@@ -71,6 +71,7 @@ def test_every_draw_from_a_table_is_what_all_numbers_of_its_interval_lead_to(pow
         assert exact(decided[x]) <= law.mass(x) / total <= exact(decided[x] + open_yet)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(("power", "scale", "q"), [(1, 8.5, 2), (1, 17.0, 4), (2, 9.3, 2)])
 def test_every_attempt_of_a_large_scale_has_the_outcome_that_its_numbers_say(power, scale, q):
     law = TrueLaw(power, scale)
@@ -220,6 +221,7 @@ class ZeroTwice(Sampler):
         return np.where(drawn < 0, drawn + 1, drawn)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(
     "bug",
     [
@@ -293,6 +295,7 @@ def test_exponentials_are_enclosed_however_coarsely_they_are_computed(bits):
         assert low <= mpmath.ldexp(mpmath.exp(-exact(t)), bits) <= high
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("zeros", [1, 2])
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("guard_bits", [3, 4, 6])
@@ -322,6 +325,7 @@ def test_the_distribution_is_enclosed_narrowly_and_the_rest_is_less_than_one_wor
     assert upper[-1] == 2**bits > max(upper[:-1], default=0)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(("power", "scale"), [(1, 1.7), (2, 3.7)])
 def test_words_of_64_bits_next_to_every_step_of_the_table_lead_where_they_should(power, scale):
     """Among them are words above 2^63, which are negative for whoever takes them for signed."""

@@ -43,6 +43,7 @@ def _half_and_whole(law: RoundLaw, rounds: int) -> tuple[Values, Values]:
     return play(game, rounds), play(whole, rounds)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(("law", "rounds"), LAWS, ids=lambda value: str(value)[:60])
 def test_half_a_search_is_never_below_what_a_policy_attains_and_as_close_as_the_whole(
     law: RoundLaw, rounds: int

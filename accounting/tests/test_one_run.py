@@ -25,6 +25,7 @@ def played(
     return strength(released, halves, coined, products)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_the_bound_is_wrong_as_often_as_stated_and_close(rounds: int) -> None:
     random = np.random.default_rng(rounds)

@@ -81,10 +81,12 @@ def certified() -> dict[str, str]:
     return {name: float(value).hex() for name, value in found.items()}
 
 
+@pytest.mark.bits
 def test_every_bit_is_the_one_that_another_machine_computed() -> None:
     assert certified() == KEPT
 
 
+@pytest.mark.bits
 def test_every_bit_is_the_same_with_the_oldest_kernels_of_the_libraries() -> None:
     dispatched = [name for name in compiled.__cpu_dispatch__ if compiled.__cpu_features__.get(name)]
     older = {"NPY_DISABLE_CPU_FEATURES": " ".join(dispatched), "OPENBLAS_CORETYPE": "Prescott"}
@@ -94,6 +96,7 @@ def test_every_bit_is_the_same_with_the_oldest_kernels_of_the_libraries() -> Non
     assert json.loads(done.stdout) == KEPT
 
 
+@pytest.mark.bits
 def test_planted_another_exponential_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "collegium_accounting.game.recursion.normal_density",

@@ -160,6 +160,7 @@ def test_no_law_that_the_largest_rival_can_have_passes_the_bound_and_one_comes_c
     assert passed == 0 and close <= least
 
 
+@pytest.mark.bits
 def test_planted_bound_without_reserve_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Place, "reserve", 0.0)
     assert extremes(Rivals(14.0), range(-2, 4))[0] > 0
@@ -171,6 +172,7 @@ def test_planted_one_rule_of_ties_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
     assert extremes(Rivals(1.0), range(-2, 4))[0] > 0
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("cell", [(2, 9), (30, 70), (-6, -1), (-70, -30), (8, 2**20), (-(2**20), -8)])
 def test_a_cell_of_differences_is_bounded_above_each_of_them(cell: tuple[int, int]) -> None:
     """The last cells on both sides have no end."""

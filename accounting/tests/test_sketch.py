@@ -74,6 +74,7 @@ def test_planted_chords_that_are_not_raised_leave_out_cells_that_matter(monkeypa
     assert sum(map(_dropped_that_matter, _cases())) > 0
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(
     ("law", "rounds"),
     [

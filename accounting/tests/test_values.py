@@ -37,6 +37,7 @@ def _within(profile: Profile, most: float, apart: float = 1.01) -> None:
     assert attained <= upper <= apart * attained
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(
     ("sigma", "participations", "most"),
     [(110, 1, 0.0248), (70, 1, 0.0408), (40, 3, 0.125), (40, 8, 0.198), (80, 128, 0.396), (40, 512, 1.80)],
@@ -102,6 +103,7 @@ def test_sampling_costs_less_and_both_directions_are_followed() -> None:
     assert some.attained(DELTA) < some.epsilon(DELTA) < 0.25 * whole.epsilon(DELTA)
 
 
+@pytest.mark.bits
 def test_composing_blocks_rounds_up_and_loses_little() -> None:
     law = RoundLaw("discrete-gaussian", 30.0, Adjacency.ADD_REMOVE)
     together = compose([winner_profile(law, 30), winner_profile(law, 70)])

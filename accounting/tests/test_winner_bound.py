@@ -111,6 +111,7 @@ def test_a_sampled_record_never_passes_its_bound(noise: str) -> None:
     assert best[0] >= 0.6 * bound[0]
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("scale", [16.0, 130.0])
 def test_planted_bug_a_grid_without_reserve_is_caught(scale: float) -> None:
     """On coarse rectangles the corners alone miss the largest gain inside; with the reserve they do not."""

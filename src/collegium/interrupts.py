@@ -59,6 +59,11 @@ def stoppable(on_stop: Callable[[], None] | None = None) -> Iterator[None]:
                     signal.signal(number, stop)
         try:
             yield
+        except RuntimeError as error:
+            # A wait that the signal meets between the release of its lock and its `try` releases the lock once more.
+            if asked and isinstance(error.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            raise
         finally:
             stopping.put(False)
 

@@ -121,6 +121,7 @@ EVERYBODY = dict.fromkeys(KEYS, "refused-queries")
 FEWER = [name for name in KEYS if name != "gamma"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pool", "position"),
     [(X, 3), (X[::-1], 16), (touched(X), 3), (X[3:4], 0), (np.concatenate([X, X]), 23)],
@@ -133,6 +134,7 @@ def test_an_input_is_known_again_in_every_pool(asked: Consortium, pool: np.ndarr
     assert refused == dict.fromkeys(FEWER, "refused-queries")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["sigma", "teachers", "mechanism"])
 def test_other_terms_are_another_answer(asked: Consortium, change: str) -> None:
     asks = votes(asked.pool, 3)
@@ -211,6 +213,7 @@ def test_a_round_that_fails_before_a_vector_left_costs_nothing(consortium: Conso
     assert consortium.answered() == {5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["sign_survivors", "unmask"])
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_round_that_fails_after_that_is_resumed_at_no_cost_with_the_same_parties_alone(
@@ -397,6 +400,7 @@ def test_no_two_sums_over_other_parties_are_ever_opened(
     assert len(opened_by_trying(Consortium(tmp_path / "planted"))) > 1
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_asked_for_again_does_not_follow_changed_records(asked: Consortium) -> None:
     before = asked.ask(0, 1, 2, 3, 4)
     records = asked.records["alpha"]

@@ -27,6 +27,7 @@ def answers(examples: Examples, kernel: str) -> np.ndarray:
     return np.asarray(clinic.ask(asked).counts) / levels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["flat", "quadratic"])
 def test_a_row_that_comes_or_goes_changes_one_entry_by_one_vote_whatever_its_equals_are_labelled(kernel: str) -> None:
     points = plane(4, 1)

@@ -154,7 +154,10 @@ def everything_said(
     return said
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "policy",
+    [pytest.param(one, marks=[] if one == "limits of answers" else [pytest.mark.slow]) for one in POLICIES],
+)
 @pytest.mark.parametrize(
     ("name", "mode"),
     [

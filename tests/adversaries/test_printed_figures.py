@@ -130,7 +130,7 @@ class Operator(RuleBasedStateMachine):
 Operator.TestCase.settings = settings(
     max_examples=40, stateful_step_count=14, deadline=None, suppress_health_check=list(HealthCheck)
 )
-test_no_sequence_of_edits_and_runs_prints_less_than_was_paid = Operator.TestCase
+test_no_sequence_of_edits_and_runs_prints_less_than_was_paid = pytest.mark.slow(Operator.TestCase)
 
 
 @pytest.mark.parametrize("planted", ["what came before is forgotten", "used, not stated"])

@@ -120,6 +120,7 @@ def test_an_older_or_edited_run_json_releases_no_counts_that_were_not_paid(
         change(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_was_paid_for_two_classes_is_paid_anew_for_three(
     parties: cg.LocalParties, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_an_evaluation_that_was_paid_for_two_classes_is_paid_anew_for_three(
     assert first == two and then.mu == pytest.approx(np.sqrt(3.0) * two.mu)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("died_at", "found_then"),
     [("kinds.pool_check.CountCoverage", True), ("noise.noise_on_entries", False), ("kinds.pool_check.pool_fit", True)],

@@ -52,6 +52,7 @@ def filed(clinics: Clinics) -> dict[str, Any]:
     return statement_of(clinics.folder / "first", "2026-11-24T05:00:00+00:00")
 
 
+@pytest.mark.slow
 def test_one_figure_stands_in_statement_report_verify_and_what_a_party_shows(
     clinics: Clinics, filed: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +193,7 @@ def test_what_the_operator_recorded_is_under_the_signature_too(
         check_statement(clinics.folder / "first", tmp_path / "s.json")
 
 
+@pytest.mark.slow
 def test_a_filed_statement_stays_true_when_the_ledger_goes_on(tmp_path: Path) -> None:
     clinics, file = signed_clinics(tmp_path), tmp_path / "filed.json"
     clinics.ask(VOTED, 4, mode="masked+noised")

@@ -71,6 +71,7 @@ def test_its_figure_is_within_three_per_cent_above_ours_where_rounds_are_a_game(
     assert named == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "scale", "rounds", "certified", "attained"),
     [
@@ -207,6 +208,7 @@ def told(ledger: Path, *certificates: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_it_reads_ledger_certificates_and_the_parties_signatures(clinics: Clinics, tmp_path: Path) -> None:
     kit = clinics.folder / "coordinator"
     code, said = told(clinics.folder / "ledger.sqlite", kit / "certificate.pem", kit / "authority.pem")
@@ -280,6 +282,7 @@ def negative_slack(database: sqlite3.Connection, clinics: Clinics) -> None:
     signed_again(database, clinics, change)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -31,6 +31,8 @@ from collegium.protocol.requests import Ask, SecureSumStep, ShowLedger
 from collegium.protocol.secure_sum import CoordinatorSum, Phase, SumSetup, plan_graph
 from collegium.protocol.secure_sum.messages import pack_set
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
 KEYS = keys_of(NAMES)
 ROSTER = roster_of(KEYS)

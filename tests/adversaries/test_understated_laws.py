@@ -31,6 +31,8 @@ from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.witness import check_witness
 from collegium_accounting.game.laws import Law, VectorLaw
 
+pytestmark = pytest.mark.slow
+
 Change = Callable[[dict[str, Any]], None]
 
 

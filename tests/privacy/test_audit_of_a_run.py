@@ -35,6 +35,7 @@ def test_an_honest_run_is_not_refuted_and_its_bound_is_near_its_epsilon(tmp_path
     assert abs(sums.noise_found - 1.0) < 0.15  # of 904 entries, 6 deviations
 
 
+@pytest.mark.slow
 def test_counts_and_rounds_are_audited_and_hold(tmp_path: Path) -> None:
     more = "evaluation = { share = 0.3 }\npool_check = { share = 0.2 }"
     found = audit(config(tmp_path, mode="masked+noised", rounds=4, more=more), failure=1e-6)
@@ -44,6 +45,7 @@ def test_counts_and_rounds_are_audited_and_hold(tmp_path: Path) -> None:
     assert all(0.0 < one.epsilon_of_canaries < one.epsilon_stated for one in found.kinds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_refuted(name: str, tmp_path: Path) -> None:
     bug, rounds = PLANTED[name]
@@ -52,6 +54,7 @@ def test_a_planted_bug_is_refuted(name: str, tmp_path: Path) -> None:
     assert sums.refuted
 
 
+@pytest.mark.slow
 def test_half_the_noise_of_counts_is_refuted(tmp_path: Path) -> None:
     with half_the_noise():
         found = audit(config(tmp_path, more="evaluation = { share = 0.9 }"))

@@ -150,6 +150,7 @@ class TheSameNoiseInEveryRound:
         return self._drawn[shape]
 
 
+@pytest.mark.slow
 def test_an_attack_refutes_noise_that_is_used_again_in_the_next_round():
     found = attacked("gnmax", {"sigma": 40.0}, TheSameNoiseInEveryRound())
     assert not found.follows_its_law and not found.consistent

@@ -27,6 +27,8 @@ from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.mechanisms import SystemNoise, create
 from collegium_accounting.renyi import WIDE_ORDERS
 
+pytestmark = pytest.mark.slow
+
 LABELS = 5
 POOL = PoolRange("a" * 64, tuple(range(3)))
 LINE = TableInputs(columns=(NumberColumn(name="a", low=0.0, high=1.0),))

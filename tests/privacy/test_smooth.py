@@ -184,6 +184,7 @@ def test_planted_bug_a_walk_to_smaller_gaps_alone_is_not_smooth() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [math.exp(0.05), math.exp(-0.05), 1.0, math.exp(0.02)])
 def test_the_release_costs_no_less_than_the_divergence_between_its_two_gaussians(ratio: float) -> None:
     release = SmoothRelease(beta=0.05, noise=5.0, scale_noise=1e9)

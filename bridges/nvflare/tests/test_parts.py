@@ -101,6 +101,7 @@ def test_a_name_keeps_the_key_that_it_joined_with(trial: Trial, tmp_path: Path) 
     assert JobMembers(config, type(config.place)(tmp_path / "place")).roster().admitted() == [name]
 
 
+@pytest.mark.slow
 def test_neither_component_imports_torch_flower_or_ray() -> None:
     code = "import sys, collegium_nvflare.controller, collegium_nvflare.executor; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -31,6 +31,7 @@ def histograms(seed, how_many):
     return found
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("kind", KINDS)
 def test_exact_loss_agrees_with_the_definition_on_50_histograms(kind):
     generator = np.random.default_rng(2)
@@ -162,6 +163,7 @@ def test_expected_release_cost_is_not_a_bound_for_the_confident_mechanism():
     assert test + answered * release < true < test + release
 
 
+@pytest.mark.bits
 def test_strong_consensus_costs_what_the_definition_says():
     """Mean gap near 75 %: LNMax by Theorem 3 with eight moments, against the exact loss on a wide grid."""
     generator = np.random.default_rng(6)

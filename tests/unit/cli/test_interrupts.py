@@ -65,6 +65,34 @@ def test_every_way_to_stop_a_command_ends_it_with_one_line(
     assert err == "Interrupted. Nothing is lost: run the same command again, and it goes on.\n"
 
 
+BETWEEN_TWO_LINES_OF_A_WAIT = """
+import os, signal, sys, threading
+from collegium import cli
+
+def command(**_):
+    with (lock := threading.Lock()):
+        lock.release()
+        if "own error" in sys.argv:
+            raise RuntimeError("of the command's own")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+cli.app = command
+cli.main()
+"""
+
+
+def test_a_signal_that_a_wait_meets_without_its_lock_ends_the_command_as_any_other() -> None:
+    """`threading.Condition.wait` gives its lock back some lines before it sees to taking it again."""
+    out, err = (process := start("-c", BETWEEN_TWO_LINES_OF_A_WAIT)).communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (130, "")
+    assert err == "Interrupted. Nothing is lost: run the same command again, and it goes on.\n"
+
+
+def test_an_error_of_the_command_is_not_taken_for_an_interrupt() -> None:
+    _, err = (process := start("-c", BETWEEN_TWO_LINES_OF_A_WAIT, "own error")).communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1 and "of the command's own" in err
+
+
 def test_a_second_interrupt_ends_a_command_that_does_not_come_to_its_end() -> None:
     process = begun(WAITING, "stubborn")
     process.send_signal(signal.SIGINT)

@@ -47,6 +47,7 @@ def noised_by_parties(sigma: float) -> Sums:
     return sums
 
 
+@pytest.mark.slow
 def test_a_mechanism_whose_noise_the_parties_add_keeps_its_promises() -> None:
     check_mechanism(GNMax(3.0), added=AddedBy(3), sums=noised_by_parties(3.0))
     with pytest.raises(AssertionError, match="was measured"):

@@ -43,7 +43,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "mechanism": {"name": "gnmax", "parameters": {"sigma": 1.0}},
         "budget": {"epsilon": 1000.0},
         "queries": {"count": 150},
-        "student": {"method": "supervised"},
+        "student": {"method": "supervised", "options": {"steps": 150}},
         "votes": {"mode": "clear"},
         "seed": 1,
     }
@@ -90,7 +90,7 @@ def test_fit_learns_from_the_issued_labels_and_evaluate_agrees(digits: Path, inv
         (["fit", "RUN", "--method", "gan", "--option", "network=student-cnn"], 2, "cannot be a GAN's discriminator"),
         (["fit", "RUN", "--method", "distillation"], 2, "unknown student method"),
         (["fit", "RUN", "--output", "RUN/none/student.safetensors"], 9, "no folder"),
-        (DIVERGING, 10, "the labels and the ledger are as they were"),
+        pytest.param(DIVERGING, 10, "the labels and the ledger are as they were", marks=pytest.mark.slow),
         (["evaluate", "nowhere.safetensors", "digits"], 9, "no student"),
         (["evaluate", "RUN/labels.csv", "digits"], 9, "labels.csv"),
         (["evaluate", "RUN/student.safetensors", "digits", "--start", "5", "--stop", "2"], 2, "stop"),
@@ -123,6 +123,7 @@ def test_labels_that_teach_nothing_are_one_clear_line(
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_student_of_trees_is_fitted_and_evaluated_like_any_other(digits: Path, invoke: Invoke) -> None:
     status, out, err = invoke("student", "fit", str(digits), "--method", "random-forest", "--json")
     assert status == 0, err

@@ -20,6 +20,8 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
 
+pytestmark = pytest.mark.slow
+
 PUBLIC = PublicData(Examples(POOL))
 ALL_MODES = PolicyConfig(minimum_noise_votes=0.1, queries=1000, sum_modes=("clear", "masked", "masked+noised"))
 

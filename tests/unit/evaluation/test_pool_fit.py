@@ -146,6 +146,7 @@ def purposes(folder: Path) -> list[str]:
         return [entry.content.purpose for entry in ledger.entries() if isinstance(entry.content, Charge)]
 
 
+@pytest.mark.slow
 def test_a_run_whose_pool_lacks_a_group_ends_before_labels_are_bought_where_it_is_to_stop(tmp_path: Path) -> None:
     parties, pool = without_a_group()
     values: dict[str, Any] = {"name": "local", "task": parties.task, "pool": {"source": "pool.npz"}}
@@ -166,6 +167,7 @@ def test_a_run_whose_pool_lacks_a_group_ends_before_labels_are_bought_where_it_i
     assert driven(stop=True).label().labels == record.labels, "what was bought stays"
 
 
+@pytest.mark.slow
 def test_a_run_flags_a_pool_without_a_group_before_labels_are_bought_and_charges_for_it(tmp_path: Path) -> None:
     parties, pool = without_a_group()
     coordinator = cg.Coordinator(parties, pool, epsilon=8.0, pool_check_share=0.25, folder=tmp_path)

@@ -140,6 +140,7 @@ def test_the_figures_are_those_of_all_records_but_for_the_stated_errors(measured
     assert str(found.accuracy) in page and f"| accuracy | {found.accuracy} |" in card and "was not measured" not in card
 
 
+@pytest.mark.slow
 def test_it_is_charged_to_the_same_ledger_and_to_every_record_at_its_party(measured: Measured) -> None:
     with Ledger.read(measured.folder / "run" / "ledger.sqlite") as ledger:
         charges = [entry.content for entry in ledger.entries() if isinstance(entry.content, Charge)]
@@ -374,6 +375,7 @@ class Wild:
         return wild[(1e3 * (given.mean(axis=1) + given.mean())).astype(int) % 4]
 
 
+@pytest.mark.slow
 def test_whatever_a_liars_classifier_answers_a_record_moves_no_more_than_is_charged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -419,6 +421,7 @@ def test_a_kernel_student_gives_a_record_the_same_scores_in_any_company() -> Non
     assert np.allclose(student.scores(x), product / SUMS_ONE, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_parties_noise_is_all_there_and_half_of_it_would_be_missed(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

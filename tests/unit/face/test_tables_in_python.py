@@ -148,6 +148,7 @@ def test_the_plan_of_the_default_is_one_line_and_costs_what_it_says() -> None:
         cg.plan(epsilon=0)
 
 
+@pytest.mark.slow
 def test_a_table_is_simulated_for_several_budgets_in_one_call(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     asked = {"epsilon": [0.05, 3.0], "repeats": 2, "progress": lambda done, of: told.append((done, of))}

@@ -43,6 +43,7 @@ def test_numbers_are_clipped_and_scaled_and_categories_become_indicators(
     assert encode(age, ward) == expected
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(CELLS.filter(lambda cell: "surgery" not in cell), CELLS), min_size=1, max_size=8))
 def test_the_encoding_of_a_record_depends_on_that_record_alone(rows: list[tuple[str, str]]) -> None:
     together = encode_table(pd.DataFrame(rows, columns=["age", "ward"], dtype=str), INPUTS, origin="test")

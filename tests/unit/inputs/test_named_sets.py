@@ -256,6 +256,7 @@ def test_the_real_cifar10() -> None:
     assert np.bincount(examples.labels(), minlength=10).min() > 20
 
 
+@pytest.mark.slow
 def test_the_real_adult() -> None:
     root = folder_with("adult.data.xz", "adult.test.xz")
     examples = read("adult", root, split="all")

@@ -20,6 +20,8 @@ from collegium.data import DataSource, load
 from collegium.parties.config import OwnRecords
 from collegium.parties.policy import PolicyConfig
 
+pytestmark = pytest.mark.slow
+
 RECIPE = Path(__file__).resolve().parents[3] / "examples" / "omop"
 QUERY = (RECIPE / "cohort.sql").read_text(encoding="utf-8")
 FEATURES = {"age", "sex", "conditions", "hypertension", "hyperlipidemia", "kidney_disease"}

@@ -53,6 +53,7 @@ def test_a_log_torn_at_any_byte_leaves_a_whole_shorter_ledger(open_ledger: OpenL
     assert set(lengths) == whole - ({len(hashes)} if len(log) % 211 else set())
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_file_is_either_noticed_or_says_the_same(

@@ -76,6 +76,7 @@ def test_the_cpu_computes_in_bfloat16_only_where_that_is_asked_and_it_has_the_in
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
 
 
+@pytest.mark.bits
 def test_a_party_with_forests_never_loads_torch() -> None:
     program = (
         "import sys; import collegium.parties.party, collegium.parties.teachers.array_teachers;"

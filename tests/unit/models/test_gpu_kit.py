@@ -94,6 +94,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[OnThePretended]:
     torch.get_device_module.cache_clear()  # torch keeps what it was told: the module of "cuda" would stay the CPU's
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("measure", [class_sums, networks, neighbours])
 def test_whole_numbers_need_nothing_that_a_gpu_lacks_and_are_the_cpus(measure: Any, cuda: OnThePretended) -> None:
     parts = measure(SMALL, "cuda")

@@ -118,6 +118,7 @@ def test_every_processor_setting_gives_the_same_bits(tmp_path: Path) -> None:
         assert done.stdout.split() == here, settings
 
 
+@pytest.mark.bits
 def test_convolutions_on_a_cpu_are_told_to_add_up_products(tmp_path: Path) -> None:
     """oneDNN's own word: no algorithm by transforms."""
     images().save(tmp_path / "network")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from support.pages import blocks_of, text_of_page
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("flwr")
 
 SECTION = text_of_page("flower.md").partition("## What you add")[2].partition("\n## ")[0]

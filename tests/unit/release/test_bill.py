@@ -16,6 +16,7 @@ def packages() -> dict[str, dependencies.Package]:
     return dependencies.closure(dependencies.OURS)
 
 
+@pytest.mark.slow
 def test_the_bill_is_valid_by_the_schema_of_cyclonedx_1_6(packages: dict[str, dependencies.Package]) -> None:
     written = bill.bill_of(packages)
     assert json.loads(written)["specVersion"] == "1.6"

@@ -45,6 +45,7 @@ def test_every_requirement_has_one_release_that_fits(python: str) -> None:
         assert one.specifier.contains(release), f"{one}: make constraints"
 
 
+@pytest.mark.slow
 def test_what_a_listed_release_needs_here_is_listed_too() -> None:
     """As far as the listed releases are those that are installed."""
     listed = {canonicalize_name(pin.name): str(pin.specifier) for pin, _ in PINS}

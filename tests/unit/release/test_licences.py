@@ -19,6 +19,7 @@ def here() -> dict[str, dependencies.Package]:
     return dependencies.closure([*dependencies.OURS, "collegium[dev]"])
 
 
+@pytest.mark.slow
 def test_every_dependency_that_is_installed_has_an_allowed_licence(here: dict[str, dependencies.Package]) -> None:
     assert {"numpy", "torch", "flwr", "nvflare", "pytest"} <= here.keys()
     refused = {

@@ -85,6 +85,7 @@ def test_bounds_tighten_with_the_threshold_and_the_neighbours() -> None:
     assert plan_graph(1000, security_bits=60).neighbours > plan_graph(1000, security_bits=20).neighbours
 
 
+@pytest.mark.slow
 def test_the_liveness_bound_is_not_below_a_simulation() -> None:
     """At a hopeless k the bound is loose but above the simulated frequency; 400 graphs of 100 parties."""
     generator = np.random.default_rng(3)

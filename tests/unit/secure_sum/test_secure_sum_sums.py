@@ -100,6 +100,7 @@ def test_999_of_1000_runs_survive_thirty_percent_random_drop_outs() -> None:
     assert until_signing + 250 * binom.cdf(plan.threshold - 1, plan.neighbours, 1 - 0.3) <= 1e-3
 
 
+@pytest.mark.slow
 def test_on_the_graph_as_it_is_drawn_none_of_40_runs_fails() -> None:
     generator = np.random.default_rng(1)
     assert all(completes(plan_graph(250).neighbours, generator) for _ in range(40))

@@ -79,9 +79,10 @@ def test_it_ends_with_the_process_that_began_it() -> None:
     words, pipe = [sys.executable, "-m", "collegium.simulations.baseline"], subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(small(10**6).to_bytes())
+        process.stdin.write(small(10**5).to_bytes())
         process.stdin.flush()
-        assert process.stdout.readline() == b'{"done": 10000, "total": 1000000}\n'
+        assert process.stdout.readline() == b'{"done": 1000, "total": 100000}\n'
         process.stdin.close()  # as it does when its starter is killed
         assert comes_true(lambda: process.poll() is not None)
+        assert b'{"done": 100000, "total": 100000}' not in process.stdout.read(), "it did not train to the end"
         assert process.stderr is not None and process.stderr.read() == b""

@@ -28,6 +28,7 @@ def test_work_that_grows_with_the_square_passes_its_bound() -> None:
     assert exponents(costs(1.0))[0]["kept"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", ["classes", "pool", "federated", "ledger"])
 def test_an_axis_gives_costs_of_every_size(axis: str) -> None:
     measured = list(AXES[axis][0]((60, 120)))

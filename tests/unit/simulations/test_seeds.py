@@ -34,6 +34,7 @@ def done(mode: str, folder: Path, seed: int) -> RunRecord:
     return record
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["masked+noised", "clear"])
 def test_labels_and_counts_of_records_are_the_same_with_the_same_seed_alone(mode: str, tmp_path: Path) -> None:
     first, again, other = (done(mode, tmp_path / str(number), seed) for number, seed in enumerate((SEED, SEED, 6)))

@@ -88,6 +88,7 @@ def test_a_generator_makes_inputs_of_the_tasks_shape_between_0_and_1(inputs: tup
     assert made.min() >= 0 and made.max() <= 1
 
 
+@pytest.mark.slow
 def test_larger_images_go_through_convolutions() -> None:
     """That labels are known better than before training is checked by the method itself."""
     task = Task(classes=("dark", "light"), inputs=ImageInputs(height=33, width=33, channels=1))

@@ -59,6 +59,7 @@ def test_features_without_a_label_bring_equal_digits_together(digits: Examples) 
     assert (digits.labels()[alike.argmax(axis=1)] == digits.labels()).sum() > 150
 
 
+@pytest.mark.slow
 def test_what_was_made_once_is_found_again_and_is_the_same(digits: Examples, tmp_path: Path) -> None:
     steps: list[int] = []
     first = pretrained(problem(digits, tmp_path, steps=steps), FEW)

@@ -255,6 +255,7 @@ def test_drift_names_the_columns_that_changed_and_none_that_did_not(files: Path,
     assert "are like the pool" in said(files, "drift student.safetensors pool.csv new.csv")
 
 
+@pytest.mark.slow
 def test_of_pools_that_are_alike_few_are_said_to_differ(forest: Student) -> None:
     """At most 1 in 100 by the p-value alone: 4 or more of 60 happen with a chance of 4e-3 then; seeds are fixed."""
     pool = encoded(drawn(500, 0))[0]

@@ -60,6 +60,7 @@ def test_every_method_is_known() -> None:
     assert set(method_names()) >= {*FEW, "contrastive"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(FEW))
 def test_a_student_learns_more_than_chance(method: str, digits: Examples) -> None:
     """Chance is 10 %: of 200 unseen digits, 70 right by chance has probability below 1e-15."""
@@ -67,6 +68,7 @@ def test_a_student_learns_more_than_chance(method: str, digits: Examples) -> Non
     assert (predicted == digits.labels()[300:]).sum() > 70
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(FEW))
 def test_a_student_learns_a_table_beyond_its_most_frequent_class(method: str, table: tuple[Task, Examples]) -> None:
     task, rows = table
@@ -126,6 +128,7 @@ assert threads == {1} and sys.modules["torch"].get_num_threads() == 2
 """
 
 
+@pytest.mark.slow
 def test_the_first_student_of_a_process_is_fitted_as_the_next_is() -> None:
     """Torch is loaded by the first, which had as many threads as there are cores. A small batch has one."""
     environment = os.environ | {"OMP_NUM_THREADS": "3"}

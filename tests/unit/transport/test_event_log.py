@@ -19,6 +19,7 @@ def test_the_same_refusal_is_logged_once_in_ten_minutes(caplog: pytest.LogCaptur
     assert len(caplog.records) == 3
 
 
+@pytest.mark.slow
 def test_what_is_remembered_is_bounded() -> None:
     log = EventLog(clock=lambda: 0.0)
     for number in range(2 * EventLog.REMEMBERED):

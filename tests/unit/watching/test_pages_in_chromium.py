@@ -19,7 +19,7 @@ from collegium.coordinator.report.page import render
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.watching.server import StatusServer
 
-pytestmark = pytest.mark.skipif(FOUND is None, reason="no Chromium here: apt-get install chromium")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(FOUND is None, reason="no Chromium here: apt-get install chromium")]
 
 LONG = "the-university-hospital-of-a-town-with-quite-a-long-name-2"
 OPENED = "document.querySelectorAll('details').forEach(one => { one.open = true }), 0"

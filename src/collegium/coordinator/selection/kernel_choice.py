@@ -142,8 +142,6 @@ def pool_cover(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, seed: i
     ConfigurationError
         If the pool has fewer than 40 inputs.
     """
-    from sklearn.cluster import KMeans
-
     if len(pool) < _FEWEST:
         raise ConfigurationError(f"whether a pool fits can be told of {_FEWEST} inputs at least; it has {len(pool)}")
     order = np.random.default_rng([seed, 0x63]).permutation(len(pool))
@@ -152,8 +150,12 @@ def pool_cover(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs, seed: i
     features = _features(settings, pool[landmarks], inputs)
     near, far = extract(features, pool[landmarks], inputs), extract(features, pool[others], inputs)
     wanted = max(1, min(_REGIONS, len(others) // _INPUTS_PER_REGION))
-    clusters = KMeans(wanted, n_init=1, random_state=seed).fit_predict(near.astype(np.float64))
-    regions = np.unique(clusters, return_inverse=True)[1]
+    regions = np.zeros(number, dtype=np.int64)
+    if wanted > 1:
+        from sklearn.cluster import KMeans  # takes seconds to load, and a small pool is one region
+
+        clusters = KMeans(wanted, n_init=1, random_state=seed).fit_predict(near.astype(np.float64))
+        regions = np.unique(clusters, return_inverse=True)[1]
     edges = np.quantile(distances_squared(far, near).min(axis=1), _BELOW, method="higher")
     spec = CoverageSpec(features, tuple(landmarks.tolist()), tuple(regions.tolist()), tuple(edges.tolist()))
     return spec, np.bincount(spec.cells_of(pool[others], pool, inputs), minlength=spec.cells)
