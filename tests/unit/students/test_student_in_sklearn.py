@@ -156,7 +156,7 @@ def test_partial_dependence_of_a_frame(student: PublishedStudent) -> None:
         ([1.0, 2.0, 3.0], "Expected 2D array"),
         (np.ones((2, 4)), "x has 4 columns; the task has 3"),
         (drawn(3, 0)[0].drop(columns="age"), "no column age"),
-        (drawn(3, 0)[0].rename(columns={"age": "Age"}), 'set rename = { "Age" = "age" }'),
+        (drawn(3, 0)[0].rename(columns={"age": "Age"}), r"give frame\.rename\(columns={'Age': 'age'}\)"),
     ],
 )
 def test_what_does_not_fit_is_one_typed_error_that_scikit_learn_knows(
