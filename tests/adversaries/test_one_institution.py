@@ -1,6 +1,5 @@
 """One institution sends what it likes, to the student and to its evaluation; it does not decide the result."""
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,8 @@ import numpy as np
 import pytest
 from benchmarks.one_institution import Attack, corrupt, times
 from benchmarks.one_institution import shifted as shifted_labels
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sklearn.datasets import load_digits
+from support.keys import keys_in_order
 
 from collegium.coordinator.rounds.masked_sum import MaskedTotal
 from collegium.coordinator.run import coordinator as run
@@ -54,9 +53,7 @@ def same_every_time(monkeypatch: pytest.MonkeyPatch) -> int:
 
     Without, some of the tests below would fail about once in a hundred times, as lies may be hidden by noise.
     """
-    seeds = itertools.count(1)
-    key = Ed25519PrivateKey.from_private_bytes
-    monkeypatch.setattr(Ed25519PrivateKey, "generate", lambda: key(next(seeds).to_bytes(32, "big")))
+    keys_in_order(monkeypatch)
     return 5
 
 

@@ -39,6 +39,8 @@ _BETTER, _FAR_BETTER = 1.0, 3.5
 """Standard deviations by which judges find it better without a group, beside another sign and alone."""
 _BY_CHANCE = 0.003
 """With what probability a group of equal honest institutions differs: with three groups, one does in 100 runs."""
+_BY_CHANCE_ALONE = 1e-5
+"""The same of two sums of the same records; the tail is an approximation: of 160 honest sums two were below 0.003."""
 _BY_CHANCE_AGAIN, _HALF = 1e-3, 0.5
 """The same of what a group says in several rounds; and how long the difference must be, in units of the sums."""
 LEFT_OUT = "are left out, as one of them spoils the result (ask each of them about its classes, units and columns)"
@@ -106,7 +108,7 @@ def differ(one: NoisySums, other: NoisySums, spectrum: PoolSpectrum, classes: in
     otherwise than the records.
     """
     told = _Told.of(one, spectrum, classes), _Told.of(other, spectrum, classes)
-    return _chance(told[0], told[1:], spectrum, classes) < _BY_CHANCE
+    return _chance(told[0], told[1:], spectrum, classes) < _BY_CHANCE_ALONE
 
 
 def changed(before: Sequence[NoisySums], after: Sequence[NoisySums], spectrum: PoolSpectrum, classes: int) -> list[int]:
