@@ -331,10 +331,8 @@ def corrupt(parties: LocalParties, name: str, attack: Attack, random: Random) ->
             return sent(question, honest(kind, ask, run_id))
         assert isinstance(kind, ClassSums)
         records = kind._records
-        own, records._examples = (
-            records._examples,
-            Examples(records._examples.x, attack.labels(records._examples.labels(), question.classes)),
-        )
+        own = records._examples
+        records._examples = Examples(own.x, attack.labels(own.labels(), question.classes))
         try:
             return sent(question, honest(kind, ask, run_id))
         finally:

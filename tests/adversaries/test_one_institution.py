@@ -10,8 +10,8 @@ from benchmarks.one_institution import Attack, corrupt, times
 from benchmarks.one_institution import shifted as shifted_labels
 from sklearn.datasets import load_digits
 from support.keys import keys_in_order
+from support.sums_scene import dies_opening
 
-from collegium.coordinator.rounds.masked_sum import MaskedTotal
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
@@ -202,19 +202,10 @@ def test_a_later_sum_that_no_records_give_is_not_used_and_does_not_end_the_run(
 
 
 def test_a_run_that_left_a_group_out_says_which_settings_it_goes_on_with(
-    shuffled: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_every_time: int
+    shuffled: Examples, public: PublicData, tmp_path: Path, same_every_time: int
 ) -> None:
     parties = institutions(shuffled, NAMES, hundredfold, same_every_time)
-    opened, honest = list[Any](), MaskedTotal.open
-
-    def dies_at_the_third(total: MaskedTotal) -> Any:
-        opened.append(total)
-        if len(opened) == 3:
-            raise KeyboardInterrupt
-        return honest(total)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(MaskedTotal, "open", dies_at_the_third)
+    with dies_opening(3):
         start(parties, public, tmp_path, rounds=4, epsilon=2.0)
     with pytest.raises(ConfigurationError, match=r"are left out of this run.*go on with those of before"):
         start(parties, public, tmp_path, rounds=4, epsilon=2.0, votes={"groups": 1})

@@ -1,11 +1,14 @@
 """A small table task with a public pool, and parties of it that sum under masks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
-from collegium.coordinator.rounds.masked_sum import MaskedSum
+from collegium.coordinator.rounds.masked_sum import MaskedSum, MaskedTotal
 from collegium.coordinator.rounds.rounds import ClearSum, VoteRound
 from collegium.data import Examples
 from collegium.data.task import NumberColumn, TableInputs, Task
@@ -26,6 +29,22 @@ POOL = np.random.default_rng(0).random((60, 2 * COLUMNS)).astype(np.float32)
 SPEC = KernelSpec(Features("raw"), tuple(range(0, 60, 5)), 600**2)
 LENGTH = 3 * SPEC.dimensions + 1
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
+
+
+@contextmanager
+def dies_opening(number: int) -> Iterator[None]:
+    """A run in here dies as it opens its sum of this number, from 1 on, of which everything else is kept."""
+    opened, honest = list[MaskedTotal](), MaskedTotal.open
+
+    def open_or_die(total: MaskedTotal) -> Any:
+        opened.append(total)
+        if len(opened) == number:
+            raise KeyboardInterrupt
+        return honest(total)
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(MaskedTotal, "open", open_or_die)
+        yield
 
 
 def records(seed: int, count: int, **fields: Any) -> Examples:

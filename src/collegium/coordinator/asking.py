@@ -234,10 +234,9 @@ class Asking:
         Raises QuorumNotReached where one of them is away.
         """
         if not (together := self.together(question.names[:1], question.sums)[0]):
-            if isinstance(sums := question.sums, MaskedSum) and sums.left_out:
-                asked = {name: teachers for name, teachers in parties.items() if name in sums.roster}
-                return asked, quorum_count(self._setup.config.votes.quorum, len(sums.roster))
-            return parties, self.quorum
+            roster = question.sums.roster if isinstance(question.sums, MaskedSum) else self._roster
+            asked = {name: teachers for name, teachers in parties.items() if name in roster}
+            return asked, quorum_count(self._setup.config.votes.quorum, len(roster))
         if missing := sorted(set(together) - parties.keys()):
             raise QuorumNotReached(
                 f"{', '.join(missing)} must be there: a sum about these inputs was begun with these parties, and the "

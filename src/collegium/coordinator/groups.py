@@ -157,14 +157,10 @@ class _PerRecord:
         rounds, change = (*self.rounds, *other.rounds), self.change - other.change
         variance = sum(one.noise**2 for one in rounds)
         weights = eigenvalues / (eigenvalues + 9.0 * variance * min(self.count, other.count))
-        drawn = eigenvalues * (1.0 - 1.0 / classes) / classes * (1.0 / self.count + 1.0 / other.count)
-
-        def beyond_noise(along: FloatArray, variance: float) -> float:
-            return float((weights[:, None] * along**2).sum() - (classes - 1.0) * variance * weights.sum())
-
-        longest = max(beyond_noise(one.along, one.noise**2) for one in rounds)
+        drawn = _drawn(eigenvalues, classes) * (1.0 / self.count + 1.0 / other.count)
+        longest = max(_squares(one.along, weights, classes, one.noise**2) for one in rounds)
         chance = _beyond((change**2).sum(axis=1) / (variance + drawn), weights, classes)
-        return chance < _BY_CHANCE_AGAIN and beyond_noise(change, variance) > _HALF**2 * longest
+        return chance < _BY_CHANCE_AGAIN and _squares(change, weights, classes, variance) > _HALF**2 * longest
 
 
 def _direction(student: KernelStudent, spectrum: PoolSpectrum) -> FloatArray:
@@ -213,15 +209,24 @@ def _chance(own: _Told, others: Sequence[_Told], spectrum: PoolSpectrum, classes
         variance = sum(one.noise**2 for one in side)
         sides.append((float((along**2).sum()) / variance, along, variance, sum(one.count for one in side)))
     (_, less, less_noise, less_count), (_, more, more_noise, more_count) = sorted(sides, key=lambda side: side[0])
-    drawn = spectrum.eigenvalues * (1.0 - 1.0 / classes) / classes
+    drawn = _drawn(spectrum.eigenvalues, classes)
     weights = spectrum.eigenvalues * less_count / (spectrum.eigenvalues * less_count + 9.0 * less_noise)
     weighted = weights[:, None]
     # The square of m holds its noise: without that, a is not drawn towards 0.
-    square = float((weighted * more**2).sum())
-    square = max(square - (classes - 1.0) * more_noise * float(weights.sum()), 0.1 * square, 1e-300)
+    square = max(_squares(more, weights, classes, more_noise), 0.1 * _squares(more, weights, classes), 1e-300)
     multiple = max(0.0, float((weighted * less * more).sum()) / square)
     spread_of_each = less_noise + drawn * less_count + multiple**2 * (more_noise + drawn * more_count)
     return _beyond(((less - multiple * more) ** 2).sum(axis=1) / spread_of_each, weights, classes)
+
+
+def _drawn(eigenvalues: FloatArray, classes: int) -> FloatArray:
+    """The variance that drawing one record gives an entry along each axis."""
+    return eigenvalues * (1.0 - 1.0 / classes) / classes
+
+
+def _squares(along: FloatArray, weights: FloatArray, classes: int, noise: float = 0.0) -> float:
+    """The weighted squares of a sum, ``[axes, classes]``, less what noise of this variance gives them."""
+    return float((weights[:, None] * along**2).sum()) - (classes - 1.0) * noise * float(weights.sum())
 
 
 def _beyond(squares: FloatArray, weights: FloatArray, classes: int) -> float:

@@ -148,8 +148,7 @@ class Statement:
         elif self._for_the_run is not None and purpose == self._for_the_run[0]:
             self._make_room(purpose, 1 + further)
         elif slot in self.sums_apart.values():
-            if ledger.affordable(purpose, 1 + further, slot.laws) <= further:
-                raise BudgetExceeded(f"{1 + further} more class sums do not fit the budget")
+            self._require_room(purpose, 1 + further, slot.laws)
             return ledger.charge(purpose, names, slot.laws, step=slot.step)
         elif not self._fits_beside(purpose):
             again = f"{purpose} once more" if ledger.used(purpose) else purpose
@@ -227,7 +226,11 @@ class Statement:
         if not self._stated() or self._ledger.left(purpose) < due:
             rounds = dict.fromkeys(self._laws, 0) | {purpose: due}
             self._ledger.allow(self._laws, rounds, self._beside, steps=self._steps)
-        if self._ledger.affordable(purpose, due) < due:
+        self._require_room(purpose, due)
+
+    def _require_room(self, purpose: str, due: int, laws: Mapping[str, Law] | None = None) -> None:
+        """Raise BudgetExceeded unless the budget takes so many more sums."""
+        if self._ledger.affordable(purpose, due, laws) < due:
             raise BudgetExceeded(f"{due} more class sums do not fit the budget")
 
     def _fits_beside(self, purpose: str) -> bool:

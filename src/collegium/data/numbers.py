@@ -79,9 +79,13 @@ def _days(text: str) -> float | None:
     if found is None:
         return None
     year, day = found["year"] or found["y"], found["day"] or found["d"]
-    named = [number for number, name in enumerate(_MONTHS, 1) if name.startswith((found["name"] or "none").lower())]
     try:
-        month = int(found["month"] or found["m"] or next(iter(named), 0))
+        month = int(found["month"] or found["m"] or _month_called(found["name"].lower()))
         return float((date(int(year), month, int(day)) - EPOCH).days)
     except ValueError:
         return None
+
+
+def _month_called(name: str) -> int:
+    """The number of the month whose English name begins so; 0 for none."""
+    return next((number for number, month in enumerate(_MONTHS, 1) if month.startswith(name)), 0)

@@ -191,8 +191,7 @@ class NoisySums:
         """How many contributions a sum stands for."""
         if self.contributions is not None:
             return self.contributions
-        alike = replace(self, late=False)
-        counted = sum(share * float(one.values[-1]) for share, one in _shared(alike)) / count_of_one(classes)
+        counted = sum(share * float(one.values[-1]) for share, one in _shared(self.rounds)) / count_of_one(classes)
         return max(_FEWEST_RECORDS, counted)
 
     def _count(self, classes: int, link: _Link) -> float:
@@ -202,7 +201,7 @@ class NoisySums:
         """
         if self.contributions is not None or link is _LINEAR:
             return self.count(classes)
-        return max(self.count(classes), replace(self, late=False)._noise() / count_of_one(classes))
+        return max(self.count(classes), _noise_of(self.rounds) / count_of_one(classes))
 
     def classifier(
         self, pool: NDArray[Any], task: Task, device: str = "cpu", spectrum: PoolSpectrum | None = None
@@ -247,7 +246,7 @@ class NoisySums:
         an entry of the further rounds will have; that of the last one where it is None.
         """
         further = [Round(self.rounds[-1].values, noise or self.rounds[-1].noise)] * (rounds - len(self.rounds))
-        noise = replace(self, rounds=(*self.rounds, *further))._noise()
+        noise = _noise_of([*self.rounds, *further])
         if not self.drawn and not _has(self, _ENOUGH, spectrum, classes, noise):
             return None
         late = replace(self, late=True)
@@ -266,12 +265,12 @@ class NoisySums:
 
     def _noise(self) -> float:
         """Standard deviation of the noise on an entry of the mean of the rounds, in the units of the sums."""
-        return math.hypot(*(share * one.noise for share, one in _shared(self)))
+        return _noise_of(self.rounds, self.late)
 
     def _mean(self, spectrum: PoolSpectrum, classes: int, of_weights: Callable[[Floats], Floats]) -> Floats:
         """The mean over rounds of the sum, in contributions, and of what ``of_weights`` adds to it."""
         mean = np.zeros((len(spectrum.mean) + 1, classes))
-        for share, one in _shared(self):
+        for share, one in _shared(self.rounds, self.late):
             mean += share * _in_contributions(one, classes)
             if one.weights is not None:
                 mean += share * of_weights(one.weights.values)
@@ -356,10 +355,15 @@ def _has(sums: NoisySums, times: float, spectrum: PoolSpectrum, classes: int, no
     return sums.count(classes) >= times * spectrum.contributions_needed(noise, classes)
 
 
-def _shared(sums: NoisySums) -> list[tuple[float, Round]]:
+def _shared(rounds: Sequence[Round], late: bool = False) -> list[tuple[float, Round]]:
     """Each round with its part of the mean; these add up to 1. A round with less noise counts for more."""
-    shares = [(s if sums.late else 1) / max(one.noise, 1e-9) ** 2 for s, one in enumerate(sums.rounds, 1)]
-    return [(share / sum(shares), one) for share, one in zip(shares, sums.rounds, strict=True)]
+    shares = [(s if late else 1) / max(one.noise, 1e-9) ** 2 for s, one in enumerate(rounds, 1)]
+    return [(share / sum(shares), one) for share, one in zip(shares, rounds, strict=True)]
+
+
+def _noise_of(rounds: Sequence[Round], late: bool = False) -> float:
+    """Standard deviation of the noise on an entry of the mean of these rounds, in the units of the sums."""
+    return math.hypot(*(share * one.noise for share, one in _shared(rounds, late)))
 
 
 def _fitted_to_pool(known: _Filtered, said: _Classes, link: _Link, passes: int, *, matched: bool) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.data.loading.respelling import DATES, SPELLINGS, read_as_written
+from collegium.data.loading.respelling import DATES, ROWS_LOOKED_AT, SPELLINGS, read_as_written
 from collegium.data.loading.sources import DataSource
 from collegium.data.numbers import marks_of_missing, read_numbers
 from collegium.data.task import Column, NumberColumn
@@ -23,8 +23,6 @@ FACTORS = (0.1, 10.0, 0.01, 100.0, 1e-3, 1e3, 1e-6, 1e6)
 """Between units, the likeliest first."""
 CLIPPED_IF_SWAPPED = 0.1
 """Of one of two swapped columns, so much at least would be clipped; a tenth of that at most of each if swapped back."""
-ROWS_LOOKED_AT = 1000
-"""For how a file writes its numbers."""
 _WRITTEN: list[dict[str, Any]] = [
     {"decimal": ","},
     *({"thousands": one, "decimal": other} for one, other in SPELLINGS),

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support.keys import keys_in_order
+from support.sums_scene import dies_opening
 
-from collegium.coordinator.rounds.masked_sum import MaskedSum, MaskedTotal
+from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.factories import division
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
@@ -192,16 +193,8 @@ def test_a_later_sum_that_was_begun_is_opened_by_another_process_and_paid_once(
     shuffled: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     keys_in_order(monkeypatch)
-    parties, opened, honest = institutions(shuffled, NINE, seed=1), [], MaskedTotal.open
-
-    def dies_at_the_second(total: MaskedTotal) -> Any:
-        opened.append(total)
-        if len(opened) == 2:
-            raise KeyboardInterrupt
-        return honest(total)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(MaskedTotal, "open", dies_at_the_second)
+    parties = institutions(shuffled, NINE, seed=1)
+    with dies_opening(2):
         driven(parties, public, tmp_path, **DEAR).label()
     record = driven(parties, public, tmp_path, **DEAR | changes).label()
     assert record.labels is not None and record.labels.answered == 297, "all that was paid counts"
@@ -232,8 +225,7 @@ def test_sums_of_groups_that_were_begun_are_opened_by_another_process(
     shuffled: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parties = institutions(shuffled, NINE)
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(MaskedTotal, "open", _dies)
+    with dies_opening(1):
         driven(parties, public, tmp_path).label()
     assert len(list(tmp_path.glob("open-sum-*"))) == 1
     asked: list[type] = []
@@ -256,10 +248,6 @@ def test_a_party_refuses_a_group_that_bears_fewer_colluders_than_all_together(
     with pytest.raises(QuorumNotReached, match="protection against 1 colluders is proposed, fewer than demanded"):
         driven(parties, public, tmp_path, votes={"collusion": 0.05}).label()
     assert driven(parties, public, tmp_path / "another").label().state == "labelled"
-
-
-def _dies(*_: Any, **__: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def _nobody_is_asked(requests: Any, **_: Any) -> Any:

@@ -232,8 +232,7 @@ class _JudgedRounds:
         asking, rounds = first.asking, [one for one in heard if one is not first and one.members == first.members]
         if len(first.groups) < FEWEST_GROUPS or asking.facts.config.drawn or asking.network != heard[-1].asking.network:
             return None
-        before = [self._sums([first.of(members)]) for members in first.members]
-        after = [self._sums([one.of(members) for one in rounds]) for members in first.members]
+        before, after = (self._of_groups(first.members, some) for some in ([first], rounds))
         found = changed(before, after, self.spectrum(asking), self._classes)
         return first.members[found[0]] if len(found) == 1 else None
 
@@ -253,9 +252,7 @@ class _JudgedRounds:
         if len(groups) < FEWEST_GROUPS or asking.facts.config.drawn:  # how honest records lie is not known then
             return NOBODY
         spectrum, pool, task = self.spectrum(asking), asking.facts.pool, asking.facts.config.task
-        of_groups = [
-            self._sums([one.of(members) for one in heard if one.of(members).groups]) for members in heard[-1].members
-        ]
+        of_groups = self._of_groups(heard[-1].members, heard)
 
         def fit(sums: NoisySums) -> KernelStudent:
             return sums.classifier(pool, task, self._device, spectrum)
@@ -274,6 +271,10 @@ class _JudgedRounds:
             kernel = KernelMap.of_pool(asking.spec, facts.pool, facts.config.task.inputs, self._device)
             self.spectra[asking.network] = PoolSpectrum.of_pool(kernel, facts.pool)
         return self.spectra[asking.network]
+
+    def _of_groups(self, members: Sequence[tuple[str, ...]], heard: Sequence[_Heard]) -> list[NoisySums]:
+        """Of each group the rounds in which it was summed by itself."""
+        return [self._sums([own for one in heard if (own := one.of(group)).groups]) for group in members]
 
     @staticmethod
     def _sums(heard: Sequence[_Heard]) -> NoisySums:

@@ -243,8 +243,9 @@ def _needed(config: RunConfig, names: Sequence[str], public: PublicData) -> int:
     noise = mechanism.noise_votes * of_mean
     spec = kernel_spec(config.sums, pool, task.inputs, len(task.classes), noise, config.seed or 0)
     spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(spec, pool, task.inputs), pool)
-    of_mean *= division(config, len(names)).noise if once else 1.0  # the first by groups is in the mean
-    needed = spectrum.contributions_needed(noise_on_entries(stage, len(names)) * of_mean, len(task.classes))
+    by_first = division(config, len(names)).noise if once else 1.0  # which is by groups
+    deviation = noise_on_entries(stage, len(names)) * (of_mean * by_first)
+    needed = spectrum.contributions_needed(deviation, len(task.classes))
     return math.ceil(needed / (PARTY_CONTRIBUTIONS if config.budget.unit == "party" else 1.0))
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,7 +18,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.question import about_all_records
 from collegium.protocol.secure_sum import plan_graph
 from collegium.protocol.secure_sum.errors import InsufficientPlan
-from collegium.protocol.secure_sum.groups import FEWEST_GROUPS, Group, plan_groups, plan_without
+from collegium.protocol.secure_sum.groups import FEWEST_GROUPS, plan_groups, plan_without
 from collegium.protocol.secure_sum.plan import COMPLETE_UP_TO
 from collegium_accounting.mechanisms import AddedBy, Mechanism, SumMode, create
 from collegium_accounting.mechanisms.parameters import fields_of
@@ -119,12 +119,12 @@ def sum_in(
     noised = mode == SumMode.MASKED_AND_NOISED
     complete = not noised and not (once and len(signing_keys) > COMPLETE_UP_TO)
     plan = plan_graph(len(signing_keys), votes.dropout, votes.collusion, quorum=votes.quorum, complete=complete)
-    divided, rest = tuple[Group, ...](), tuple[Group, ...]()
-    found = division(config, len(signing_keys))
-    if noised and found.groups > 1:
-        fractions = found.groups, votes.dropout, votes.collusion, votes.quorum
-        divided, rest = plan_groups(signing_keys, *fractions), plan_without(signing_keys, *fractions)
-    return MaskedSum(parties, config.name, signing_keys, plan, noised, divided, rest, found.once)
+    together = MaskedSum(parties, config.name, signing_keys, plan, noised)
+    if not noised or (found := division(config, len(signing_keys))).groups == 1:
+        return together
+    fractions = found.groups, votes.dropout, votes.collusion, votes.quorum
+    divided, rest = plan_groups(signing_keys, *fractions), plan_without(signing_keys, *fractions)
+    return replace(together, divided=divided, rest=rest, once=found.once)
 
 
 def configured_mechanism(config: RunConfig) -> Mechanism:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from collegium.data.encoding import MISSING, texts_of
 from collegium.data.loading.files import find, found_settings, image_files, open_npz, read_table
-from collegium.data.loading.respelling import DATES, SPELLINGS, read_as_written
+from collegium.data.loading.respelling import DATES, ROWS_LOOKED_AT, SPELLINGS, read_as_written
 from collegium.data.loading.sources import DataSource
 from collegium.data.numbers import EPOCH, READABLE, read_numbers
 from collegium.data.task import NumberColumn
@@ -35,8 +35,6 @@ ROWS_PER_CODE = 3
 """Provided that so many rows share a value on average."""
 UNNAMED = 32
 """So many columns whose names differ by their numbers alone, all of them numbers, are one vector."""
-ROWS_LOOKED_AT = 1000
-"""For how a file writes its numbers and dates."""
 _POINT: list[dict[str, str]] = [{"thousands": one} for one, decimal in SPELLINGS if decimal == "."]
 _COMMA = [{"decimal": ","}, *({"decimal": ",", "thousands": one} for one, decimal in SPELLINGS if decimal == ",")]
 BY_COMMAS, BY_OTHERS = [{}, *_POINT, *_COMMA], [{}, *_COMMA, *_POINT]

@@ -23,6 +23,9 @@ SPELLINGS = ((",", "."), (".", ","), (" ", "."), (" ", ","), ("'", "."))
 DATES = ("dd/mm/yyyy", "mm/dd/yyyy")
 """Spellings of dates with slashes, or with dashes in their place."""
 
+ROWS_LOOKED_AT = 1000
+"""For how a file writes its numbers and dates."""
+
 
 def read_as_written(
     values: pd.Series[Any], column: NumberColumn, source: DataSource

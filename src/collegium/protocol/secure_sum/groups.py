@@ -8,7 +8,7 @@ therefore has at least two parties more than may collude, and at least `SMALLEST
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from collegium.protocol.secure_sum.errors import InsufficientPlan
@@ -75,17 +75,24 @@ def plan_groups(
 
     Raises ConfigurationError where a group is too small for as many colluders as all parties together may have.
     """
-    colluding = max(1, math.ceil(collusion * len(roster) - 1e-9))
-    return tuple(_planned(members, dropout, colluding, quorum) for members in groups_of(roster, groups))
+    return _planned(groups_of(roster, groups), len(roster), dropout, collusion, quorum)
 
 
 def plan_without(
     roster: Mapping[str, bytes], groups: int, dropout: float, collusion: float, quorum: float
 ) -> tuple[Group, ...]:
     """All parties but those of each group in turn, with their graphs; see `plan_groups`."""
-    colluding, divided = max(1, math.ceil(collusion * len(roster) - 1e-9)), groups_of(roster, groups)
-    return tuple(_planned(_all_but(divided, number), dropout, colluding, quorum) for number in range(1, 1 + groups))
+    divided = groups_of(roster, groups)
+    rest = [_all_but(divided, number) for number in range(1, 1 + groups)]
+    return _planned(rest, len(roster), dropout, collusion, quorum)
 
 
-def _planned(members: dict[str, bytes], dropout: float, colluding: int, quorum: float) -> Group:
-    return Group(members, plan_graph(len(members), dropout, min(colluding / len(members), 0.999), quorum=quorum))
+def _planned(
+    summed: Sequence[dict[str, bytes]], parties: int, dropout: float, collusion: float, quorum: float
+) -> tuple[Group, ...]:
+    """The graphs of sums of these, each of which bears as many colluders as all ``parties`` may have."""
+    colluding = max(1, math.ceil(collusion * parties - 1e-9))
+    return tuple(
+        Group(members, plan_graph(len(members), dropout, min(colluding / len(members), 0.999), quorum=quorum))
+        for members in summed
+    )
