@@ -7,7 +7,7 @@ which the first party sends something else. Its evaluation says that all of its 
 answered right. A row says of every attack how good the student is on test records, beside that of the other
 institutions alone; what the report says of it, and in percent of the runs: that is false; nothing was published; the
 liar's group was named, or an honest one blamed; the pool check flagged the records; this institution, or another, was
-warned by its own figure.
+warned by the first sum, or by its own figure at the end.
 
 * ``--play careless`` gives the first institution wrong records in place of lies; it follows the protocol.
 * ``--play later`` has it lie from the second or the fifth round on.
@@ -47,7 +47,7 @@ from collegium.models.codes import Weights
 from collegium.models.noisy_sums import Round
 from collegium.models.students import read_student
 from collegium.parties.kind import PartyKind
-from collegium.parties.kinds.class_sums import ClassSums
+from collegium.parties.kinds.class_sums import ClassSums, kept_warning
 from collegium.parties.kinds.evaluation import kept_evaluation
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.kinds.class_sums import SumClasses
@@ -208,6 +208,8 @@ class Played:
     named: bool
     blamed: bool
     flagged: bool
+    warned_first: bool
+    others_warned_first: bool
     warned: bool
     others_warned: bool
 
@@ -281,7 +283,10 @@ class Deal:
             if folder.student.exists():
                 found = read_student(folder.student).probabilities(split.test.x).argmax(axis=1)
                 accuracy = float((found == split.test.labels()).mean())
-            warned = [name for name in examples if kept_evaluation(own / name).get("warning")]
+            warned = [
+                [name for name in examples if kept_warning(own / name)],
+                [name for name in examples if kept_evaluation(own / name).get("warning")],
+            ]
             groups = division(config, len(examples)).groups
             spoilt = group_of(parties.signing_keys, groups, liar) if groups > 1 else {}
         return self._played(record, accuracy, groups, spoilt, warned, attack)
@@ -292,7 +297,7 @@ class Deal:
         accuracy: float | None,
         groups: int,
         spoilt: Collection[str],
-        warned: Collection[str],
+        warned: Sequence[Collection[str]],
         attack: Attack,
     ) -> Played:
         measures = None if record.evaluation is None else record.evaluation.measures
@@ -310,8 +315,7 @@ class Deal:
             bool(left) and guilty,
             bool(left) and not guilty,
             record.pool_check is not None and record.pool_check.found is not None and record.pool_check.found.flagged,
-            liar in warned,
-            any(name != liar for name in warned),
+            *(flag for told in warned for flag in (liar in told, any(name != liar for name in told))),
         )
 
 

@@ -30,6 +30,7 @@ from collegium.parties.config import (
 )
 from collegium.parties.enrol_cli import accept_key, enrol
 from collegium.parties.enrolment import enrolled_tasks
+from collegium.parties.kinds.class_sums import kept_warning
 from collegium.parties.kinds.evaluation import kept_evaluation
 from collegium.protocol.identities import Credentials
 from collegium.settings import read_toml, validate_config
@@ -251,7 +252,7 @@ def show_party(config: PartyConfig, folder: Path, *, as_json: bool) -> None:
         "student_right_here_interval": _ends(evaluated.get("own_interval")),
         "student_right_overall": _share(evaluated.get("consortium")),
         "student_right_overall_interval": _ends(evaluated.get("consortium_interval")),
-        "warning": evaluated.get("warning"),
+        "warning": "; ".join(filter(None, (kept_warning(config.folder), evaluated.get("warning")))) or None,
         "records_changed": records_changed(config, enrolled_tasks(folder)),
     }
     if as_json:

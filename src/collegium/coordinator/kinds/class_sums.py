@@ -25,7 +25,7 @@ from collegium.coordinator.kind import RunKind
 from collegium.coordinator.noise import noise_on_entries
 from collegium.coordinator.release import Releases, WholeVector
 from collegium.coordinator.rounds.masked_sum import MaskedSum
-from collegium.coordinator.rounds.rounds import VoteSum, terms_of
+from collegium.coordinator.rounds.rounds import VoteSum, ask_each, terms_of
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.kernel_choice import kernel_spec
@@ -39,6 +39,7 @@ from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS, NoisySums, Round
 from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.requests import ShowReleased
 from collegium.protocol.secure_sum.groups import FEWEST_GROUPS
 from collegium.whole_files import read_digested, write_digested
 from collegium_accounting.mechanisms import SumMode
@@ -347,7 +348,17 @@ class SumsOfRun:
             asked = self._asking.ask(terms, PoolRange(self._asking.facts.pool_sha256, (0,)))
             question = RunQuestion([self._asking.name], asked, sums, further=lacking - 1)
             parties = self._releases.asking.ready()
-            self._releases.release(slot, question, self._rule, parties)
+            answered = self._releases.release(slot, question, self._rule, parties)
+            if answered and self._asking.number == 1 and not self._asking.per_party:
+                self._show(asked.name, answered)
+
+    def _show(self, round_id: str, parties: Sequence[str]) -> None:
+        """Show the parties of a round what was released, so that they compare their own records with it."""
+        released = self._rule.released
+        assert released is not None  # it was kept now
+        counts = tuple(released.values.astype(np.float64).tolist())
+        shown = ShowReleased(round_id, SumClasses.kind, counts, released.noise**2)
+        ask_each(self._setup.reach.parties, parties, shown, self._releases.asking.deadline_s, None)
 
     @property
     def counted(self) -> list[Counted]:

@@ -5,12 +5,15 @@ three things of this file: a record's part depends on that record (and on how ma
 alone, no record is left out or counted twice, and no part is longer than the bound.
 """
 
+import json
 import logging
 import math
 import os
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from tempfile import TemporaryFile
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +25,11 @@ from collegium.models.codes import Codes, Weights
 from collegium.models.devices import resolve_device
 from collegium.models.features import dimensions
 from collegium.models.kernels import KernelMap, of_length, totals_of
+from collegium.parties.agreement import compared, sampled
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
 from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.requests import ShowReleased
+from collegium.whole_files import write_whole
 from collegium_accounting.mechanisms.class_sums import bound_squared, count_of_one
 from collegium_accounting.mechanisms.record_counts import records_of_person
 from collegium_accounting.units import IntArray
@@ -133,15 +139,28 @@ class _OnDisk:
         return np.frombuffer(read, dtype=np.int32).reshape(-1, self._row_bytes // 4)
 
 
+KEPT_AS = "agreement.json"
+"""The file in the party's folder that holds what the first sum said of the own records; private."""
+
+
+class _First(NamedTuple):
+    """The party's answer in the first round: which it was, under which map, and what was summed."""
+
+    round_id: str
+    kernel: KernelMap
+    own: NDArray[np.float32]
+
+
 @register
 class ClassSums(PartyKind[SumClasses]):
-    """Sums the records under the kernel map that is asked for."""
+    """Sums the records under the kernel map that is asked for, and holds the others' first sum against them."""
 
     question = SumClasses
 
     def __init__(self, own: Institution) -> None:
         super().__init__(own)
         self._records = RecordsOfClasses(own.examples, own.task, own.device, own.disk_bytes)
+        self._first: _First | None = None
 
     def validate(self, question: SumClasses) -> None:
         check_classes(self.own.task, question.classes)
@@ -151,4 +170,42 @@ class ClassSums(PartyKind[SumClasses]):
         pool, inputs = self.own.pools.open(question.pool_sha256), self.own.task.inputs
         kernel = KernelMap.shared(question.kernel, question.pool_sha256, pool, inputs, self.own.device)
         vector = self._records.direction(kernel) if question.per_party else self._records.sums(kernel, question.weights)
+        if question.number == 1 and not question.per_party:
+            self._first = _First(asked.round_id.partition(".")[0], kernel, vector.astype(np.float32))
         return vector[None]
+
+    def shown(self, released: ShowReleased) -> None:
+        """Compare the own records with the others', by the first sum of all."""
+        first, self._first = self._first, None
+        if first is None or (released.round_id, len(released.counts)) != (first.round_id, len(first.own)):
+            return
+        rows, others = sampled(self.own.examples), np.array(released.counts) - first.own
+        vectors = first.kernel(self.own.examples.x[rows]).astype(np.float64)
+        found = compared(vectors, self.own.examples.labels()[rows], others, math.sqrt(released.noise_variance))
+        warning = (
+            None if found is None or not found.broken else _warning([self.own.task.classes[c] for c in found.classes])
+        )
+        if warning:
+            _log.warning("party %s: %s", self.own.name, warning, extra=event("classes-differ", party=self.own.name))
+        else:
+            _log.info("party %s: the others' records do not contradict the own", self.own.name)
+        if self.own.folder is not None:
+            write_whole(self.own.folder / KEPT_AS, json.dumps({"warning": warning}), mode=0o600)
+
+
+def _warning(classes: list[str]) -> str:
+    named = f", most clearly {', '.join(map(repr, classes[:5]))}" if classes else ""
+    return (
+        f"by the first sum of all, the other institutions' records tell the classes apart otherwise than these{named}: "
+        "check the classes, units and columns of these records before more is asked of them; where they are right, "
+        "another institution's are wrong, or it counts more than all others: tell the consortium"
+    )
+
+
+def kept_warning(folder: Path) -> str | None:
+    """What the first sum said of the records of the party in ``folder``; None where that is nothing."""
+    try:
+        warning: str | None = json.loads((folder / KEPT_AS).read_text(encoding="utf-8"))["warning"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return warning

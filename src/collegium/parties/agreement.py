@@ -1,0 +1,138 @@
+"""Whether the other institutions' records tell the classes apart as the party's own do, by the first class sum.
+
+The first sum that is released is of all institutions. Taken apart from what the party itself added, it is the others',
+with known noise. Along the direction in which the own records tell the classes apart, the others' should count as the
+own do, and the own as the others' along theirs. Where classes are called by each other's names, here or at an
+institution that counts more than all others, they count the other way round; where labels were drawn by lot, not at
+all.
+
+Nothing of it leaves the party: it is for its own log, and for the people who read it.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.data import Examples
+from collegium.models.codes import Codes
+from collegium_accounting.mechanisms.class_sums import count_of_one
+
+SAMPLE = 2048
+"""So many of the own records are compared at most."""
+_FEWEST = 4
+_LEAST = 0.5
+_ERRORS = 3.3
+"""Within so many standard errors nothing is told: for one figure of normal noise, once in 2,000 cases."""
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well records tell the classes apart, along a direction in which others do; each with its standard error.
+
+    Parameters
+    ----------
+    both : own records along the others' direction, which is as well the others' along the own; ``[2]``, of one class
+        against all others ``[2, classes]``.
+    own : own records along the direction of other own ones.
+    others : the others' records along the direction of other ones of theirs.
+    """
+
+    both: Array
+    own: Array
+    others: Array
+
+    def broken(self, cases: int = 1) -> NDArray[np.bool_]:
+        """Whether both agree, at best, by less than half of what one of them does with itself at worst.
+
+        Parameters
+        ----------
+        cases : of so many, none should be called broken by chance.
+        """
+        errors = math.sqrt(_ERRORS**2 + 2.0 * math.log(cases))
+        apart = np.maximum(*(value - errors * error for value, error in (self.own, self.others)))
+        return np.asarray(self.both[0] + errors * self.both[1] < _LEAST * apart)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Own records and the others', by all classes together and by each."""
+
+    altogether: Agreement
+    by_class: Agreement
+
+    @property
+    def broken(self) -> bool:
+        """Whether the records tell the classes apart in different ways."""
+        return bool(self.altogether.broken()) or bool(self.classes)
+
+    @property
+    def classes(self) -> list[int]:
+        """The classes of which that can be said."""
+        return np.flatnonzero(self.by_class.broken(self.by_class.own.shape[1])).tolist()
+
+
+def sampled(examples: Examples) -> NDArray[np.int64]:
+    """Which of the own records are compared: one of each person, in a random order that is always the same."""
+    order = np.random.default_rng(0).permutation(len(examples))
+    if examples.groups is not None:
+        order = order[np.sort(np.unique(examples.groups[order], return_index=True)[1])]
+    return order[:SAMPLE]
+
+
+def compared(
+    sample: Array,
+    labels: NDArray[np.int64],
+    others: Array,
+    noise: float,
+) -> Compared | None:
+    """Compare the others' first class sum with a sample of the own records; None where these are too few.
+
+    Parameters
+    ----------
+    sample : vectors φ of own records in random order, one of each person, ``[n, dimensions]``; see `sampled`.
+    labels : their classes, ``[n]``.
+    others : the class sums of the others, ``[classes · dimensions + 1]``, the count last.
+    noise : its standard deviation on every number of ``others``.
+    """
+    classes = (len(others) - 1) // sample.shape[1]
+    known = float(others[-1]) / count_of_one(classes)
+    if known < 1.0 or len(sample) < _FEWEST:
+        return None
+    halves = np.arange(len(sample)) % 2 == 0
+    codes, mean = Codes(classes).of(sample, labels).astype(np.float64), sample.mean(axis=0)
+    theirs = others[:-1].reshape(classes, -1) / known
+    theirs = _apart(theirs - theirs.mean(axis=0), mean)
+    own, directions = np.empty((len(sample), classes)), list[Array]()
+    for half in (halves, ~halves):
+        directions.append(_apart((codes[half] - codes[half].mean(axis=0)).T @ sample[half] / half.sum(), mean))
+        own[~half] = codes[~half] * (sample[~half] @ directions[-1].T)
+    both, lengths = codes * (sample @ theirs.T), np.linalg.norm(sum(directions), axis=1) / len(directions)
+
+    def agreement(one: Array, other: Array, long: Array, squared: Array, free: int) -> Agreement:
+        error = noise / known
+        strength = squared - error**2 * free
+        return Agreement(
+            np.array([one.mean(axis=0), np.hypot(_error(one), error * long)]),
+            np.array([other.mean(axis=0), _error(other)]),
+            np.array([strength, error * np.sqrt(2.0 * error**2 * free + 4.0 * np.maximum(strength, 0.0))]),
+        )
+
+    squared, free = np.square(theirs).sum(axis=1), sample.shape[1] - 1
+    return Compared(
+        agreement(both.sum(1), own.sum(1), np.linalg.norm(lengths), squared.sum(), (classes - 1) * free),
+        agreement(both, own, lengths, squared, free),
+    )
+
+
+def _error(values: Array) -> Array:
+    """The standard error of means over the first axis."""
+    return np.asarray(values.std(axis=0, ddof=1) / math.sqrt(len(values)))
+
+
+def _apart(sums: Array, mean: Array) -> Array:
+    """Sums ``[classes, dimensions]`` without what lies along the mean record: how frequent a class is does not count."""
+    return np.asarray(sums - np.outer(sums @ mean, mean) / (mean @ mean))
