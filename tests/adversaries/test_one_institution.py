@@ -1,5 +1,6 @@
 """One institution sends what it likes, to the student and to its evaluation; it does not decide the result."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, Contradiction, DataError
 from collegium.models.arrays import load_arrays
+from collegium.parties.kinds.class_sums import kept_warning
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.question import Question
+from collegium.protocol.replies import Prepared
+from collegium.protocol.requests import ShowReleased
 from collegium.protocol.secure_sum.groups import group_of
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
@@ -307,3 +311,64 @@ def test_honest_institutions_are_not_left_out_by_all_rounds(
 ) -> None:
     record = start(institutions(shuffled, NAMES, lambda question, vector: vector), public, tmp_path, rounds=4)
     assert record.groups is not None and record.groups.left_out is None and len(record.groups.members) == 3
+
+
+WARNED = "by the first sum of all, the other institutions' records tell the classes apart otherwise than these"
+
+
+def told(folder: Path) -> set[str]:
+    """The institutions that the first sum warned, by what they keep."""
+    return {one.name for one in folder.iterdir() if one.is_dir() and kept_warning(one)}
+
+
+def test_an_institution_whose_classes_are_exchanged_is_told_before_the_second_sum_and_nobody_else_is(
+    shuffled: Examples, public: PublicData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names, asked = NAMES[:5], list[int]()
+    records = {name: (shuffled.x[at:1200:5, ..., 0], shuffled.labels()[at:1200:5]) for at, name in enumerate(names)}
+    x, labels = records[LIAR]
+    records[LIAR] = x, np.where(labels < 2, 1 - labels, labels)
+    policy = PolicyConfig(minimum_noise_sums=0.1, queries=20, record_epsilon=99.0, sum_modes=("masked+noised",))
+    parties = LocalParties(records, TASK, policy=policy, seed=1, folder=tmp_path / "parties")
+    careless = parties._parties[LIAR]
+    honest = careless._bounded
+
+    def watched(kind: Any, ask: Any, run_id: str) -> np.ndarray:
+        if isinstance(ask.question, SumClasses):
+            asked.append(ask.question.number)
+            assert bool(kept_warning(tmp_path / "parties" / LIAR)) == (ask.question.number > 1)
+        return honest(kind, ask, run_id)
+
+    careless._bounded = watched  # type: ignore[method-assign]
+    with caplog.at_level(logging.INFO):
+        start(parties, public, tmp_path / "run", rounds=2)
+    assert asked == [1, 2]
+    assert told(tmp_path / "parties") == {LIAR}
+    (line,) = [one.message for one in caplog.records if WARNED in one.message]
+    assert line.startswith(f"party {LIAR}: ") and ("'0'" in line or "'1'" in line)
+
+
+def test_one_that_counts_more_than_all_others_has_every_honest_institution_told(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    names = NAMES[:5]
+    records = {name: (shuffled.x[at:1200:5, ..., 0], shuffled.labels()[at:1200:5]) for at, name in enumerate(names)}
+    policy = PolicyConfig(minimum_noise_sums=0.1, queries=20, record_epsilon=99.0, sum_modes=("masked+noised",))
+    parties = LocalParties(records, TASK, policy=policy, seed=1, folder=tmp_path / "parties")
+    corrupt(parties, LIAR, Attack(times(10), 10, labels=shifted_labels), np.random.default_rng(0))
+    start(parties, public, tmp_path / "run", rounds=2)
+    assert told(tmp_path / "parties") >= set(names) - {LIAR}
+
+
+def test_what_a_coordinator_shows_moves_nothing_but_the_own_log(tmp_path: Path) -> None:
+    """A sum of another round, or of another length, is not compared; every reply is the same."""
+    parties = dict.fromkeys(NAMES[:3])
+    random = np.random.default_rng(0)
+    task = Task(classes=("a", "b"), inputs=ImageInputs(height=4, width=4))
+    given = {name: (random.integers(0, 255, (20, 4, 4), dtype=np.uint8), random.integers(0, 2, 20)) for name in parties}
+    local = LocalParties(given, task, folder=tmp_path, policy=PolicyConfig(sum_modes=("masked+noised",)))
+    shown = [ShowReleased(name, "class-sums", counts, 1.0) for name in ("r1", "r2") for counts in ((1.0,), (1.0,) * 99)]
+    for one in shown:
+        replies = local.ask(dict.fromkeys(local.names(), one), timeout_s=60.0)
+        assert set(replies.values()) == {Prepared(one.round_id)}
+    assert told(tmp_path) == set()

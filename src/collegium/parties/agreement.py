@@ -11,13 +11,14 @@ Nothing of it leaves the party: it is for its own log, and for the people who re
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data import Examples
 from collegium.models.codes import Codes
-from collegium_accounting.mechanisms.class_sums import count_of_one
+from collegium_accounting.mechanisms.class_sums import code_one, count_of_one
 
 SAMPLE = 2048
 """So many of the own records are compared at most."""
@@ -112,19 +113,25 @@ def compared(
         own[~half] = codes[~half] * (sample[~half] @ directions[-1].T)
     both, lengths = codes * (sample @ theirs.T), np.linalg.norm(sum(directions), axis=1) / len(directions)
 
-    def agreement(one: Array, other: Array, long: Array, squared: Array, free: int) -> Agreement:
-        error = noise / known
-        strength = squared - error**2 * free
+    # What the others' records differ by from each other adds to a squared mean, all of it in one direction at worst.
+    apart = np.square(sample).sum(axis=1).mean() - np.square(sample @ mean).mean() / (mean @ mean)
+
+    def agreement(along: Array, alone: Array, long: Any, squared: Any, free: int, code: int) -> Agreement:
+        error, spread = noise / known, apart * code * code_one(classes) ** 2 / known
+        strength = squared - error**2 * free - spread
+        of_noise = error * np.sqrt(2.0 * error**2 * free + 4.0 * np.maximum(squared, 0.0))
+        of_records = np.hypot(np.sqrt(2.0) * spread, 2.0 * along.std(axis=0, ddof=1) / np.sqrt(known))
         return Agreement(
-            np.array([one.mean(axis=0), np.hypot(_error(one), error * long)]),
-            np.array([other.mean(axis=0), _error(other)]),
-            np.array([strength, error * np.sqrt(2.0 * error**2 * free + 4.0 * np.maximum(strength, 0.0))]),
+            np.array([along.mean(axis=0), np.hypot(_error(along), error * long)]),
+            np.array([alone.mean(axis=0), _error(alone)]),
+            np.array([strength, np.hypot(of_noise, of_records)]),
         )
 
     squared, free = np.square(theirs).sum(axis=1), sample.shape[1] - 1
+    altogether = both.sum(axis=1), own.sum(axis=1), float(np.linalg.norm(lengths)), float(squared.sum())
     return Compared(
-        agreement(both.sum(1), own.sum(1), np.linalg.norm(lengths), squared.sum(), (classes - 1) * free),
-        agreement(both, own, lengths, squared, free),
+        agreement(*altogether, (classes - 1) * free, classes * (classes - 1)),
+        agreement(both, own, lengths, squared, free, (classes - 1) ** 2),
     )
 
 
@@ -134,5 +141,5 @@ def _error(values: Array) -> Array:
 
 
 def _apart(sums: Array, mean: Array) -> Array:
-    """Sums ``[classes, dimensions]`` without what lies along the mean record: how frequent a class is does not count."""
+    """Sums ``[classes, dimensions]`` without what lies along the mean record, so that frequencies do not count."""
     return np.asarray(sums - np.outer(sums @ mean, mean) / (mean @ mean))

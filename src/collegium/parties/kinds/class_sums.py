@@ -179,12 +179,11 @@ class ClassSums(PartyKind[SumClasses]):
         first, self._first = self._first, None
         if first is None or (released.round_id, len(released.counts)) != (first.round_id, len(first.own)):
             return
-        rows, others = sampled(self.own.examples), np.array(released.counts) - first.own
-        vectors = first.kernel(self.own.examples.x[rows]).astype(np.float64)
-        found = compared(vectors, self.own.examples.labels()[rows], others, math.sqrt(released.noise_variance))
-        warning = (
-            None if found is None or not found.broken else _warning([self.own.task.classes[c] for c in found.classes])
-        )
+        rows, classes = sampled(self.own.examples), self.own.task.classes
+        vectors, labels = first.kernel(self.own.examples.x[rows]).astype(np.float64), self.own.examples.labels()[rows]
+        others = np.array(released.counts) - first.own.astype(np.float64)
+        found = compared(vectors, labels, others, math.sqrt(released.noise_variance))
+        warning = None if found is None or not found.broken else _warning([classes[one] for one in found.classes])
         if warning:
             _log.warning("party %s: %s", self.own.name, warning, extra=event("classes-differ", party=self.own.name))
         else:
