@@ -12,6 +12,7 @@ warned by the first sum, or by its own figure at the end.
 * ``--play careless`` gives the first institution wrong records in place of lies; it follows the protocol.
 * ``--play later`` has it lie from the second or the fifth round on.
 * ``--groups 3`` (or 1) sets ``votes.groups``, and ``--capped`` the cap on the records of one institution.
+* ``--by hospital`` makes an institution of every value of that column, in place of equal ones drawn at random.
 * ``--records`` takes a sample of the private records of each set, for sets that are slow.
 * ``--cost 9,25,250`` prints what groups cost where all are honest: the student of as many rounds as the default has,
   with the noise that these parties add in one sum and by groups, without masks, which change no number.
@@ -224,6 +225,7 @@ class Setting:
     groups: int | None = None
     records: int | None = None
     capped: bool = False
+    by: str | None = None
 
     def config(self, split: Split) -> RunConfig:
         """The default, but for what a user must give."""
@@ -249,11 +251,12 @@ class Deal:
     def __init__(self, setting: Setting, seed: int) -> None:
         self.setting, self.split, self.seed = setting, SETS[setting.set](seed), seed
         order = np.random.default_rng(seed).permutation(len(self.split.private))[: setting.records]
-        self.names = [f"party-{number}" for number in range(setting.parties)]
-        self.of = {
-            name: self.split.private.take(rows)
-            for name, rows in zip(self.names, np.array_split(order, setting.parties), strict=True)
-        }
+        parts = np.array_split(order, setting.parties)
+        if setting.by:
+            values = self.split.private.columns[setting.by][order]
+            parts = [order[values == value] for value in np.unique(values)]
+        self.names = [f"party-{number}" for number in range(len(parts))]
+        self.of = {name: self.split.private.take(rows) for name, rows in zip(self.names, parts, strict=True)}
 
     def without(self) -> Played:
         """One run of the other institutions, in one sum."""
@@ -359,7 +362,7 @@ def rows(setting: Setting, attacks: Mapping[str, Attack], seeds: Sequence[int]) 
             continue
         began = time.process_time()
         played = [deal.play(attack) for deal in deals]
-        row: Row = {"set": setting.set, "parties": setting.parties, "epsilon": setting.epsilon, "attack": name}
+        row: Row = {"set": setting.set, "parties": len(deals[0].names), "epsilon": setting.epsilon, "attack": name}
         row |= {"groups": played[0].groups, "seeds": len(played), "others": others}
         for figure in list(Played.__dataclass_fields__)[1:]:
             row[figure] = _mean([getattr(one, figure) for one in played])
@@ -425,6 +428,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--groups", type=int, help="votes.groups; as the default decides where it is left out")
     parser.add_argument("--capped", action="store_true", help="budget.records_per_party is what the largest has")
+    parser.add_argument("--by", help="a column: each of its values is an institution, whatever --parties says")
     parser.add_argument("--records", type=int, help="so many private records of each set, drawn at random; all of them")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--play", default="lies", choices=PLAYS)
@@ -436,7 +440,7 @@ def main() -> None:
     kept: list[Row] = []
     seeds = range(given.seeds)
     for name in given.sets.split(","):
-        setting = Setting(name, given.parties, given.epsilon, given.groups, given.records, given.capped)
+        setting = Setting(name, given.parties, given.epsilon, given.groups, given.records, given.capped, given.by)
         if given.cost:
             found = costs(setting, [*map(int, given.cost.split(","))], seeds)
         else:
