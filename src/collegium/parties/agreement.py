@@ -84,6 +84,7 @@ def sampled(examples: Examples) -> NDArray[np.int64]:
     return order[:SAMPLE]
 
 
+@np.errstate(all="ignore")  # a coordinator may show any finite numbers
 def compared(
     sample: Array,
     labels: NDArray[np.int64],

@@ -101,3 +101,11 @@ def test_one_record_of_each_person_is_compared() -> None:
     assert sorted(groups[rows]) == sorted(set(groups))
     many = Examples(np.zeros((SAMPLE + 9, 1), dtype=np.float32), np.zeros(SAMPLE + 9, dtype=np.int64))
     assert len(set(sampled(many).tolist())) == SAMPLE
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [1e308, -1e308, 1e200, 0.0])
+def test_absurd_numbers_are_told_of_nobody(value: float) -> None:
+    labels = np.arange(40) % CLASSES
+    found = compared(vectors(np.random.default_rng(0), labels), labels, np.full(CLASSES * DIMENSIONS + 1, value), 1e150)
+    assert found is None or not found.broken
