@@ -35,6 +35,8 @@ TASK = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
 NAMES = tuple(f"clinic-{number}" for number in range(9))
 LIAR = NAMES[0]
 
+WARNED = "by the first sum of all, the other institutions' records tell the classes apart otherwise than these"
+
 Twist = Callable[[Question, np.ndarray], np.ndarray]
 
 
@@ -94,7 +96,7 @@ def start(
         "student": {"method": "kernel", "options": {"steps": 0}},
         "evaluation": {"share": 0.2},
     }
-    reach = run.Reach(parties, roster=parties.names(), signing_keys=parties.signing_keys)
+    reach = run.Reach(parties, roster=sorted(parties.signing_keys), signing_keys=parties.signing_keys)
     config = validate_config(values, RunConfig, "test")
     return run.CoordinatorRun(config, reach, run.Storage(folder), public=public).run()
 
@@ -218,6 +220,33 @@ def test_a_run_that_left_a_group_out_says_which_settings_it_goes_on_with(
     assert record.student_accuracy is not None and record.student_accuracy > 0.85
 
 
+def test_the_group_that_was_left_out_is_not_waited_for(
+    shuffled: Examples,
+    public: PublicData,
+    tmp_path: Path,
+    same_every_time: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Eight of nine make a quorum, and five of the six that stay."""
+    parties = institutions(shuffled, NAMES, hundredfold, same_every_time)
+    with caplog.at_level(logging.WARNING), dies_opening(3):
+        start(parties, public, tmp_path, rounds=4, epsilon=2.0)
+    left = set(group_of(parties.signing_keys, 3, LIAR))
+    warned = {one.message.split()[1].rstrip(":") for one in caplog.records if WARNED in one.message}
+    assert warned and warned <= left, "the others compare their records with each other's"
+    for name in [*left, min(set(NAMES) - left)]:
+        del parties._parties[name]
+    ask = parties.ask
+    there = parties._parties.keys()
+    monkeypatch.setattr(
+        parties, "ask", lambda asked, **how: ask({name: asked[name] for name in asked if name in there}, **how)
+    )
+    record = start(parties, public, tmp_path, rounds=4, epsilon=2.0)
+    assert record.groups is not None and set(record.groups.members[record.groups.left_out or 0]) == left
+    assert record.student_accuracy is not None and record.student_accuracy > 0.85
+
+
 def test_a_liar_that_stays_away_from_the_first_sum_is_seen_in_the_next(
     shuffled: Examples, public: PublicData, tmp_path: Path, same_every_time: int
 ) -> None:
@@ -311,9 +340,6 @@ def test_honest_institutions_are_not_left_out_by_all_rounds(
 ) -> None:
     record = start(institutions(shuffled, NAMES, lambda question, vector: vector), public, tmp_path, rounds=4)
     assert record.groups is not None and record.groups.left_out is None and len(record.groups.members) == 3
-
-
-WARNED = "by the first sum of all, the other institutions' records tell the classes apart otherwise than these"
 
 
 def told(folder: Path) -> set[str]:

@@ -130,13 +130,18 @@ class Asking:
     def deadline_s(self) -> float:
         return self._setup.config.votes.deadline_s
 
-    def ready(self) -> dict[str, int]:
-        """Prepare the parties; those that can answer, with their teachers. QuorumNotReached when they are too few."""
+    def ready(self, sums: VoteSum | None = None) -> dict[str, int]:
+        """Prepare the parties; those that can answer, with their teachers.
+
+        Raises QuorumNotReached when they are too few, of those that are in ``sums`` or, without, of all.
+        """
         fit_deadline_s = self.deadline_s if self._prepared else self._setup.config.votes.fit_deadline_s
         self._readiness.prepare(deadline_s=self.deadline_s, fit_deadline_s=fit_deadline_s, on_step=self._notes.tell)
         self._prepared = True
         self._notes.record.note_statuses(self._readiness.statuses)
-        require_quorum(self._readiness.outcomes(), self.quorum, "are ready")
+        roster = sums.roster if isinstance(sums, MaskedSum) else self._roster
+        outcomes = {party: outcome for party, outcome in self._readiness.outcomes().items() if party in roster}
+        require_quorum(outcomes, quorum_count(self._setup.config.votes.quorum, len(roster)), "are ready")
         return self._readiness.ready()
 
     def total(

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -347,18 +348,24 @@ class SumsOfRun:
             terms = terms_of(self._setup.mechanism, sums, slot.stage, most_records=self._asking.most_records)
             asked = self._asking.ask(terms, PoolRange(self._asking.facts.pool_sha256, (0,)))
             question = RunQuestion([self._asking.name], asked, sums, further=lacking - 1)
-            parties = self._releases.asking.ready()
+            parties = self._releases.asking.ready(sums)
             answered = self._releases.release(slot, question, self._rule, parties)
             if answered and self._asking.number == 1 and not self._asking.per_party:
                 self._show(asked.name, answered)
 
     def _show(self, round_id: str, parties: Sequence[str]) -> None:
-        """Show the parties of a round what was released, so that they compare their own records with it."""
+        """Show the parties of a round what was released, so that they compare their own records with it.
+
+        Those that stay, where a group is left out, are shown the sum of those that stay.
+        """
         released = self._rule.released
         assert released is not None  # it was kept now
-        counts = tuple(released.values.astype(np.float64).tolist())
-        shown = ShowReleased(round_id, SumClasses.kind, counts, released.noise**2)
-        ask_each(self._setup.reach.parties, parties, shown, self._releases.asking.deadline_s, None)
+        staying = released
+        with suppress(Contradiction):  # the run ends by it, once they are told
+            staying = Released(self.verdict.kept(released.groups))
+        for sums, told in ((staying, staying.parties), (released, set(released.parties) - set(staying.parties))):
+            shown = ShowReleased(round_id, SumClasses.kind, tuple(map(float, sums.values)), sums.noise**2)
+            ask_each(self._setup.reach.parties, set(parties) & set(told), shown, self._releases.asking.deadline_s, None)
 
     @property
     def counted(self) -> list[Counted]:
