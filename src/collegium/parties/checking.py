@@ -17,7 +17,7 @@ from collegium.data import Examples
 from collegium.data.encoding import MISSING, text_of
 from collegium.data.loading import excel
 from collegium.data.loading.files import find, found_settings, read_table
-from collegium.data.loading.loading import encoded, load, read_records, respelt
+from collegium.data.loading.loading import load, read_records, respelt
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource, Records
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
@@ -108,7 +108,7 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
     inputs = [column.name for column in task.inputs.columns] if isinstance(task.inputs, TableInputs) else []
     used = {source.label, source.group, *source.rename, *inputs}
     numbered = [name for name in row_numbers(records.frame) if name not in used]
-    if numbered or records.left_out:
+    if numbered:
         found.notes.append("a column without a name numbers the rows: it is not used")
     records = replace(records, frame=records.frame.drop(columns=numbered))
     if not task.multilabel:
@@ -119,8 +119,7 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
     then = _loaded(mended, task, root) if found.settings else examples
     found.even_then = then if found.settings and isinstance(then, str) else ""
     if source.group is None and records.group is None:
-        taken, seen = (mended, then) if isinstance(examples, str) else (given, examples)
-        seen = encoded(records, taken, task) if numbered and not isinstance(seen, str) else seen
+        seen = then if isinstance(examples, str) else examples
         _check_persons(found, records, None if isinstance(seen, str) else seen, source, task)
     return found
 

@@ -25,7 +25,6 @@ from collegium.data.loading.dicom import is_dicom, patient_of, read_dicom
 from collegium.data.loading.saved_datasets import is_saved_dataset, read_saved_dataset
 from collegium.data.loading.sources import DATA_ROOT_VARIABLE, DataSource, Records, data_root
 from collegium.data.task import ImageInputs, Task
-from collegium.data.texts import row_numbers
 from collegium.errors import DataError
 from collegium.extras import optional_import
 from collegium.settings import toml_value
@@ -91,10 +90,7 @@ def read_file(path: Path, source: DataSource, task: Task) -> Records:
     if _ending(path) == ".npz":
         return _read_npz(path, split, task)
     _only_one_split(path, split)
-    frame = read_table(path, source)
-    # Of a CSV file they stay: the identities of records that have spent a budget are made of all its columns.
-    left_out = row_numbers(frame) if _ending(path) == excel.ENDING else []
-    return Records(str(path), frame.drop(columns=left_out), left_out=tuple(left_out))
+    return Records(str(path), read_table(path, source))
 
 
 def read_table(path: Path, source: DataSource) -> pd.DataFrame:

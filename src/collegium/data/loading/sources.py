@@ -37,7 +37,6 @@ class Records:
     group : the column of those who belong together when the user names none.
     numbered : whether labels are the numbers of the task's classes where the classes are no numbers themselves.
     sorted_by_class : whether a part of the records must be chosen by a shuffle to hold all classes.
-    left_out : columns of the file that ``frame`` has not, because they number the rows.
     """
 
     origin: str
@@ -47,7 +46,6 @@ class Records:
     group: str | None = None
     numbered: bool = False
     sorted_by_class: bool = False
-    left_out: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.frame)
