@@ -38,6 +38,7 @@ _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error)
 _LYING_HEADER = (MemoryError, OverflowError, TypeError, SyntaxError, RecursionError, AttributeError, TokenError)
 """What numpy raises besides where the header of an array promises what the file does not hold."""
+DATABASE_FILES = (".db", ".sqlite", ".sqlite3")
 LARGE_FROM = 2**26
 """Bytes of a Parquet file, or of an array of an .npz file, from which on the inputs do not go into memory whole."""
 BATCH_ROWS = 2**16
@@ -107,7 +108,7 @@ def read_table(path: Path, source: DataSource) -> pd.DataFrame:
         case excel.ENDING:
             return excel.read_sheet(path, source.sheet, source.decimal)
     advice = "; save it as .xlsx or CSV" if path.suffix.lower() in (".xls", ".xlsm", ".xlsb", ".ods") else ""
-    if path.suffix.lower() in (".db", ".sqlite", ".sqlite3"):
+    if path.suffix.lower() in DATABASE_FILES:
         advice = f"; a database is named by its URL, sqlite:///{path}, and a query"
     raise DataError(f"{path} is no .npz, .csv, .parquet or .xlsx file and no folder of images{advice}")
 

@@ -129,9 +129,12 @@ class DataSource(Frozen):
     @property
     def shown(self) -> str:
         """The source without any password that its URL may hold."""
-        if not self.is_database:
-            return self.source
-        hidden = re.sub(r"://([^:/?]*):.*@", r"://\1:***@", self.source)
+        return self.hidden(self.source) if self.is_database else self.source
+
+    @staticmethod
+    def hidden(url: str) -> str:
+        """The URL of a database without any password."""
+        hidden = re.sub(r"://([^:/?]*):.*@", r"://\1:***@", url)
         return re.sub(r"(?i)((?:password|passwd|pwd|secret|token)=)[^&;]*", r"\1***", hidden)
 
     @property

@@ -82,8 +82,8 @@ def agreeing(person: IntArray, labels: IntArray, x: NDArray[Any]) -> NDArray[np.
     although they are spelt alike, could vote by one row until the budget is spent, and without it by the other row.
     With this, equal rows have the vote of their one label and place or none, so that a row that comes or goes changes
     one entry of a round at most, by a weight that their identity pays for on the side on which it votes. Nobody else's
-    vote depends on it, so that the proof in docs/research/individual-neighbours.md holds with this identity as the one that is
-    added or removed.
+    vote depends on it, so that the proof in docs/research/individual-neighbours.md holds with this identity as the one
+    that is added or removed.
 
     Parameters
     ----------
