@@ -20,6 +20,7 @@ from collegium.data.loading.files import find, found_settings, read_table
 from collegium.data.loading.loading import load, read_records, respelt
 from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.sources import DataSource, Records
+from collegium.data.numbers import like_dates
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
 from collegium.data.texts import counted, nearest, row_numbers, written
 from collegium.errors import DataError
@@ -350,6 +351,8 @@ def _check_categories(
     unknown = Counter({text: count for text, count in others.items() if text.lower() not in MISSING})
     missing = sum(others.values()) - sum(unknown.values())
     said, known_ones = [f"{missing} missing"] if missing else [], ""
+    if date := like_dates(list(unknown.elements())):
+        found.notes.append(f"DATES: {column.name} has dates such as {date!r}, but is a category: tell the operator")
     if unknown:
         said.append(f"{sum(unknown.values())} of no known category ({some(unknown, known)})")
         meant = {text: nearest(text, sorted(known)) or FILL_IN for text, _ in unknown.most_common(SUGGESTED)}

@@ -104,7 +104,7 @@ class DataSource(Frozen):
     thousands: Literal["", ".", ",", " ", "'"] = ""
     """What stands between the thousands of a number that is written as text, as in ``1.234,5``."""
     dates: Literal["", "dd/mm/yyyy", "mm/dd/yyyy"] = ""
-    """How dates as 17/03/2016 or 17-03-2016 are written; 2026-01-31, 31.01.2026 and 31-Jan-2026 are always read."""
+    """How dates as 17/03/2016 or 17-03-2016 are written; 2026-01-31, 31-Jan-2026 and Jan 31, 2026 are always read."""
     scale: dict[str, float] = Field(default_factory=dict)
     """By the task's name of a column of numbers: the factor from the file's unit to the task's."""
     rename: dict[str, str] = Field(default_factory=dict)
