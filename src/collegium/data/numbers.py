@@ -26,10 +26,11 @@ _DATES = [
     for written in (
         r"(?P<year>\d{4})(?P<mark>[-/.])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)",
         r"(?P<day>\d\d?)(?:\.(?P<month>\d\d?)\.|[-. ]{0,2}(?P<name>[A-Za-z]{3,9})[-. ]{0,2})(?P<year>\d{4})",
+        r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)",
         r"(?P<name>[A-Za-z]{3,9})\.? (?P<day>\d\d?)(?:st|nd|rd|th)?,? (?P<year>\d{4})",
     )
 ]
-"""2026-01-31, 31.01.2026, 31-Jan-2026 or Jan 31, 2026; the time of the day that may follow is not read."""
+"""2026-01-31, 20260131, 31.01.2026, 31-Jan-2026 or Jan 31, 2026; the time of the day that may follow is not read."""
 _LIKE_A_DATE = re.compile(
     r"(?:[^\W\d_]{2,10}[.,]{0,2} )?"
     r"(?:\d\d?(?:st|nd|rd|th)?[-/. ]{1,2}(?:\d\d?|[^\W\d_]{3,10})[-/., ]{1,2}(?:\d\d){1,2}"

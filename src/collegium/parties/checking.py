@@ -19,6 +19,7 @@ from collegium.data.loading import excel
 from collegium.data.loading.files import find, found_settings, read_table
 from collegium.data.loading.loading import load, read_records, respelt
 from collegium.data.loading.respelling import respelt_numbers
+from collegium.data.loading.row_digests import counts_rows, row_digests
 from collegium.data.loading.sources import DataSource, Records
 from collegium.data.numbers import like_dates
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
@@ -184,12 +185,17 @@ def _check_persons(
                 f"REPEATED IDENTIFIER: {name} has {len(per_value)} values in {len(values)} rows, up to "
                 f'{per_value.iloc[0]} rows for one: if it names the person, write group = "{name}" below [data]'
             )
-    if examples is None or examples.rows is None:
+    label = settings["label"] or records.label
+    if examples is not None and examples.rows is not None:
+        rows, labels = examples.rows, examples.labels()
+    elif records.inputs is None and label in records.frame:  # of what would be refused, each fault at once
+        others = [name for name in records.frame if name != label and not counts_rows(name)]
+        rows, labels = row_digests(records.frame[others], None)[0], pd.factorize(records.frame[label])[0]
+    else:
         return
-    _, row, times = np.unique(examples.rows, return_inverse=True, return_counts=True)
-    if (times > 1).any():
-        labelled = np.column_stack([row.reshape(-1), examples.labels().reshape(len(examples), -1)])
-        differ = len(np.unique(labelled, axis=0)) - len(times)
+    _, row, times = np.unique(rows, return_inverse=True, return_counts=True)
+    if (times > 1).any() and len(set(labels.tolist())) <= max(SUGGESTED, 2 * task.label_numbers):
+        differ = len({*zip(row.tolist(), labels.tolist(), strict=True)}) - len(times)
         unlike = f", {differ} of them but for the label" if differ else ""
         found.notes.append(
             f"EQUAL ROWS: {int(times[times > 1].sum())} rows are equal to another one, up to {times.max()} to each "

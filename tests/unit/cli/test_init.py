@@ -202,7 +202,7 @@ def test_vectors_that_pandas_wrote_with_their_index_are_vectors(name: str, capsy
     assert np.allclose(load_public(config.run, Path()).pool.x, vectors, atol=1e-5)
 
 
-@pytest.mark.parametrize("how", ["%d-%b-%Y", "%-d %b %Y", "%Y/%m/%d", "%d%b%Y", "%b %-d, %Y", "%B %-d, %Y"])
+@pytest.mark.parametrize("how", ["%d-%b-%Y", "%-d %b %Y", "%Y/%m/%d", "%d%b%Y", "%b %-d, %Y", "%B %-d, %Y", "%Y%m%d"])
 def test_dates_with_a_month_by_its_name_or_the_year_first_are_dates(
     how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -163,6 +163,12 @@ def test_where_two_columns_fit_alike_nobody_guesses(tmp_path: Path) -> None:
     assert "there is no column age; the file also has score, points" in notes
 
 
+def test_equal_rows_are_told_beside_what_the_records_would_be_refused_for(tmp_path: Path) -> None:
+    notes, lines = checked(tmp_path, GOOD.replace(",benign", ",") + GOOD.splitlines()[-1] + "\n")
+    assert any("have no label" in note or "has no label" in note for note in notes)
+    assert any(note.startswith("EQUAL ROWS: 2 rows") for note in notes) and lines[-2].startswith("these records would")
+
+
 def test_the_wrong_label_column_is_told_in_a_few_lines(tmp_path: Path) -> None:
     rows = "".join(f"p{row},40,2024-01-31,North,benign\n" for row in range(300))
     notes, lines = checked(tmp_path, "patient,age,seen,ward,y\n" + rows, label="patient")
@@ -353,7 +359,7 @@ DAY = 20306  # 6 August 2025
     "text",
     ["2025-08-06", "2025/08/06", "2025/8/6", "06.08.2025", "06-Aug-2025", "6 Aug 2025", "06AUG2025", "6. August 2025",
      "6 aug 2025 14:30", "2025-08-06T14:30:00", "Aug 6, 2025", "August 6, 2025", "Aug. 6th 2025", "2025.08.06",
-     "Aug 6, 2025, 2:30 PM"],
+     "Aug 6, 2025, 2:30 PM", "20250806"],
 )  # fmt: skip
 def test_a_date_whose_day_and_month_nobody_can_swap_is_read_without_a_setting(text: str) -> None:
     numbers, unread = read_numbers(pd.Series([text]), dates=True)

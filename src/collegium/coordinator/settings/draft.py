@@ -195,7 +195,7 @@ class _Column:
         if different < 2:
             one = "one value beside 'none', which counts as missing" if self.none else "the same value in every row"
             return "out", one if self._texts else "no values"
-        if self._is_number:
+        if self._is_number and not self._is_date:  # 20260131 is both
             whole = bool((self._numbers == np.rint(self._numbers)).all())
             if whole and one_each:
                 return "out", "a whole number of its own in every row; a number that names a row is no input"
