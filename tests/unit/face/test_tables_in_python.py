@@ -148,6 +148,8 @@ def test_the_plan_of_the_default_is_one_line_and_costs_what_it_says() -> None:
         cg.plan(epsilon=1, queries=100)
     with pytest.raises(ConfigurationError, match="epsilon > 0"):
         cg.plan(epsilon=0)
+    with pytest.raises(ConfigurationError, match="one epsilon"):
+        cg.plan(epsilon=[0.1, 1.0])  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

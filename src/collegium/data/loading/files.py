@@ -107,7 +107,7 @@ def read_table(path: Path, source: DataSource) -> pd.DataFrame:
             return _read_parquet(path)
         case excel.ENDING:
             return excel.read_sheet(path, source.sheet, source.decimal)
-    advice = "; save it as .xlsx or CSV" if path.suffix.lower() in (".xls", ".xlsm", ".xlsb", ".ods") else ""
+    advice = "; save it as .xlsx, CSV or Parquet"
     if path.suffix.lower() in DATABASE_FILES:
         advice = f"; a database is named by its URL, sqlite:///{path}, and a query"
     raise DataError(f"{path} is no .npz, .csv, .parquet or .xlsx file and no folder of images{advice}")
