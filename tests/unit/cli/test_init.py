@@ -307,7 +307,7 @@ def test_the_classes_are_those_of_the_holdout_and_its_label_is_no_input(capsys: 
         (["pool.csv", "--parties", "Ash"], "'Ash' is not a name"),
         (["pool.csv", "--holdout", "pool.csv", "--label", "ill"], "has no column ill"),
         (["pool.csv", "-o", "pool.csv"], "is there already"),
-        (["pool.ods"], "save it as .xlsx or CSV"),
+        (["pool.ods"], "save it as .xlsx, CSV or Parquet"),
         (["other.npz"], "has no array x"),
     ],
 )
