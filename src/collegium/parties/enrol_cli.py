@@ -17,6 +17,7 @@ from collegium.parties.known_roster import accept_key as accept
 from collegium.protocol.enrolment import given_code
 from collegium.whole_files import make_private
 
+DEFAULT = "records.csv"
 SHOWN = 20
 """So many of a file's columns are named."""
 
@@ -69,7 +70,10 @@ def enrol(
             f"{folder / PARTY} is there already: name the records, label and persons below [data] in it, "
             "and leave --data, --query, --label, --group and --one-row-each out"
         )
-    source = "records.csv" if data is None else _settled(data, query, label=label, group=group)
+    if data is None and query is None and not Path(DEFAULT).exists():
+        source = DEFAULT  # to be put beside party.toml, or named there
+    else:
+        source = _settled(data or DEFAULT, query, label=label, group=group)
     done = enrol_party(
         coordinator,
         name,
