@@ -11,6 +11,8 @@ from support.record_votes import TASK, Clinic, plane
 
 from collegium.data import Examples, load
 from collegium.data.loading.sources import DataSource
+from collegium.data.task import CategoryColumn, TableInputs
+from collegium.parties.kinds.near_records import agreeing
 
 EVERYWHERE = 2**24
 """A squared radius that holds all records of the plane."""
@@ -52,3 +54,14 @@ def test_rows_of_a_file_that_differ_in_the_label_alone_do_not_vote_and_a_group_t
         for group, given in (("none", {}), ("who", {"group": "who"}))
     }
     assert voted["none"].tolist() == [3] and voted["who"].tolist() == [1, 3], "a person with two labels votes once"
+
+
+def test_rows_that_are_spelt_alike_and_lie_apart_do_not_vote(tmp_path: Path) -> None:
+    """They share a budget: by turns, the one with and the other without a row, they would spend it twice."""
+    task = TASK.model_copy(
+        update={"inputs": TableInputs(columns=(CategoryColumn(name="a", categories=("1.5", "1.50", "2")),))}
+    )
+    (tmp_path / "records.csv").write_text("a,y\n1.5,record-1\n1.50,record-1\n2,record-3\n2,record-3\n")
+    examples = load(DataSource(source=str(tmp_path / "records.csv")), task, data_root=None)
+    person = np.unique(np.array(list(examples.lasting_identities("")[0]), dtype="V32"), return_inverse=True)[1]
+    assert agreeing(person, examples.labels(), examples.x).tolist() == [False, False, True, True]

@@ -76,6 +76,27 @@ def test_no_task_and_no_correction_gives_a_record_a_second_budget(tmp_path: Path
     assert voters(clinic, tmp_path, wanted, source, ledger="second") == 0
 
 
+@pytest.mark.parametrize("counter", ["", "row", "Index", "lfd. Nr."])
+def test_an_export_in_another_order_gives_no_record_a_second_budget(tmp_path: Path, counter: str) -> None:
+    """Planted once: the number of a row in the file was part of what a record is known by."""
+
+    def export(order: list[int], decimal: str, digits: int) -> DataSource:
+        values = plane(ROWS, 1).round(4)
+        rows = [
+            f"{place};{values[n][0]:.{digits}f};{values[n][2]:.{digits}f};{'yn'[n % 2]}".replace(".", decimal)
+            for place, n in enumerate(order)
+        ]
+        (tmp_path / "records.csv").write_text("\n".join([f"{counter};a;b;y", *rows]) + "\n", encoding="utf-8")
+        return DataSource.model_validate(
+            {"source": str(tmp_path / "records.csv"), "separator": ";", "decimal": decimal}
+        )
+
+    clinic, ordered = Clinic(tmp_path), list(range(ROWS))
+    assert voters(clinic, tmp_path, task(), export(ordered, ",", 5), ledger="first") == ROWS
+    for number, another in enumerate([(ordered[::-1], ",", 5), (ordered, ".", 6), ([*ordered[1:], 0, 0], ",", 5)]):
+        assert voters(clinic, tmp_path, task(), export(*another), ledger=f"again-{number}") == 0
+
+
 @pytest.mark.parametrize("within", [0, 1])
 def test_another_scheme_is_refused_whether_or_not_a_record_was_near(tmp_path: Path, within: int) -> None:
     """Planted once: a scheme that was kept only where some record had paid, which the refusal told."""

@@ -31,7 +31,8 @@ class Examples:
     y : int64 ``[n]``, numbers of the task's classes; None where there is no label.
     groups : str ``[n]``, equal for records that belong together; None when every record stands alone.
     columns : the raw columns that are no inputs, as text ``[n]`` each, to partition by.
-    rows : SHA-256 of each raw record without its label, bytes ``[n]``; None where records were given as arrays.
+    rows : SHA-256 of each record's values without its label (`loading.row_digests`), bytes ``[n]``; None where records
+        were given as arrays.
     rows_of : what the rows are made of: the names of the columns.
     group_of : the column of the groups; empty where there are none, or arrays alone.
     """
@@ -85,14 +86,15 @@ class Examples:
     def lasting_identities(self, task_json: str) -> tuple[Iterator[bytes], str]:
         """32 bytes for each record in turn that stay the same for good, and the scheme that they follow.
 
-        A record is its group, or its raw row without its label, so that neither another task nor a corrected label
-        makes it somebody new. Where there are arrays alone, it is its encoded row, and the scheme names the task. Two
-        schemes give the same record two identities, so a count by identities is valid within one scheme only.
+        A record is its group, or the file's values without its label, so that neither another task nor a corrected
+        label nor an export in another order makes it somebody new. Where there are arrays alone, it is its encoded
+        row, and the scheme names the task. Two schemes give the same record two identities, so a count by identities
+        is valid within one scheme only.
         """
         if self.groups is not None:
             return self.identities(), f"group {self.group_of}"
         if self.rows is not None:
-            return (bytes(row) for row in self.rows), f"row of {self.rows_of}"
+            return (bytes(row) for row in self.rows), f"values of {self.rows_of}"
         unlabelled = Examples(self.x)
         return unlabelled.identities(), f"encoded row of {hashlib.sha256(task_json.encode()).hexdigest()}"
 

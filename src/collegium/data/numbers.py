@@ -20,11 +20,24 @@ READABLE = 0.8
 """A column of which so much is read as numbers, or as dates, is meant to be one of these."""
 EPOCH = date(1970, 1, 1)
 """A date counts as the number of days since this one."""
-_DATE = re.compile(
-    r"(?:(?P<year>\d{4})(?P<mark>[-/])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)"
-    r"|(?P<d>\d\d?)(?:\.(?P<m>\d\d?)\.|[-. ]{0,2}(?P<name>[A-Za-z]{3,9})[-. ]{0,2})(?P<y>\d{4}))(?:[ T]\d\d:\d\d\S*)?"
+_TIME = r"(?:(?:,? |T)\d\d?:\d\d\S*(?: ?[AaPp]\.?[Mm]\.?)?)?"
+_DATES = [
+    re.compile(written + _TIME)
+    for written in (
+        r"(?P<year>\d{4})(?P<mark>[-/.])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)",
+        r"(?P<day>\d\d?)(?:\.(?P<month>\d\d?)\.|[-. ]{0,2}(?P<name>[A-Za-z]{3,9})[-. ]{0,2})(?P<year>\d{4})",
+        r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)",
+        r"(?P<name>[A-Za-z]{3,9})\.? (?P<day>\d\d?)(?:st|nd|rd|th)?,? (?P<year>\d{4})",
+    )
+]
+"""2026-01-31, 20260131, 31.01.2026, 31-Jan-2026 or Jan 31, 2026; the time of the day that may follow is not read."""
+_LIKE_A_DATE = re.compile(
+    r"(?:[^\W\d_]{2,10}[.,]{0,2} )?"
+    r"(?:\d\d?(?:st|nd|rd|th)?[-/. ]{1,2}(?:\d\d?|[^\W\d_]{3,10})[-/., ]{1,2}(?:\d\d){1,2}"
+    r"|\d{4}[-/. ]{1,2}(?:\d\d?|[^\W\d_]{3,10})[-/. ]{1,2}\d\d?"
+    r"|[^\W\d_]{3,10}\.? \d\d?(?:st|nd|rd|th)?,? (?:19|20)\d\d)" + _TIME
 )
-"""2026-01-31, 2026/01/31, 31.01.2026 or 31-Jan-2026; the time of the day that may follow is not read."""
+"""Of any language, with or without a day of the week, and with a year of two digits too."""
 _MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
@@ -59,6 +72,12 @@ def marks_of_missing(unread: Sequence[str], rows: int) -> list[str]:
     return [text for text in dict.fromkeys(unread) if few and not re.search(r"\d", text)]
 
 
+def like_dates(texts: Sequence[str]) -> str | None:
+    """The first of some texts that looks like a date, where most do; they may be written as nothing here reads them."""
+    alike = [text for text in texts if _LIKE_A_DATE.fullmatch(text)]
+    return alike[0] if alike and len(alike) >= READABLE * len(texts) else None
+
+
 def _number(text: str, decimal: str) -> float | None:
     """The number, NaN for a mark of a missing value, None for text that is neither."""
     if text.lower() in MISSING:
@@ -75,13 +94,13 @@ def _days(text: str) -> float | None:
     """The days since 1970-01-01 of a date, NaN for a mark of a missing value, None for text that is neither."""
     if text.lower() in MISSING:
         return math.nan
-    found = _DATE.fullmatch(text)
+    found = next(filter(None, (written.fullmatch(text) for written in _DATES)), None)
     if found is None:
         return None
-    year, day = found["year"] or found["y"], found["day"] or found["d"]
+    parts = found.groupdict()
     try:
-        month = int(found["month"] or found["m"] or _month_called(found["name"].lower()))
-        return float((date(int(year), month, int(day)) - EPOCH).days)
+        month = int(parts.get("month") or _month_called(parts["name"].lower()))
+        return float((date(int(parts["year"]), month, int(parts["day"])) - EPOCH).days)
     except ValueError:
         return None
 

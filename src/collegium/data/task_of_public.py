@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from collegium.data.numbers import read_numbers
+from collegium.data.numbers import like_dates, read_numbers
 from collegium.data.texts import MISSING, row_numbers, text_of, texts_of
 from collegium.errors import DataError
 
@@ -62,6 +62,12 @@ def _column(name: str, values: pd.Series[Any]) -> dict[str, Any]:
     counts = Counter(text for text in texts_of(values).tolist() if text.lower() not in MISSING)
     if not counts:
         raise DataError(f"the column {name} holds no value: name it in out")
+    told = isinstance(values.dtype, pd.CategoricalDtype)
+    if not told and (found := like_dates(list(counts.elements()))):
+        raise DataError(
+            f"the column {name} has dates such as {found!r}: make dates of them (pandas.to_datetime has dayfirst), "
+            "name it in out, or give it the dtype category"
+        )
     if 2 * len(counts) > len(values) >= _ROWS_THAT_TELL:
         raise DataError(
             f"the column {name} has {len(counts)} different texts in {len(values)} rows: name it in out, or make "

@@ -17,9 +17,11 @@ from collegium.data import Examples
 from collegium.data.encoding import MISSING, text_of
 from collegium.data.loading import excel
 from collegium.data.loading.files import find, found_settings, read_table
-from collegium.data.loading.loading import encoded, load, read_records, respelt
+from collegium.data.loading.loading import load, read_records, respelt
 from collegium.data.loading.respelling import respelt_numbers
+from collegium.data.loading.row_digests import counts_rows, row_digests
 from collegium.data.loading.sources import DataSource, Records
+from collegium.data.numbers import like_dates
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
 from collegium.data.texts import counted, nearest, row_numbers, written
 from collegium.errors import DataError
@@ -108,7 +110,7 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
     inputs = [column.name for column in task.inputs.columns] if isinstance(task.inputs, TableInputs) else []
     used = {source.label, source.group, *source.rename, *inputs}
     numbered = [name for name in row_numbers(records.frame) if name not in used]
-    if numbered or records.left_out:
+    if numbered:
         found.notes.append("a column without a name numbers the rows: it is not used")
     records = replace(records, frame=records.frame.drop(columns=numbered))
     if not task.multilabel:
@@ -119,8 +121,7 @@ def check_records(source: DataSource, task: Task, root: Path | None) -> RecordsC
     then = _loaded(mended, task, root) if found.settings else examples
     found.even_then = then if found.settings and isinstance(then, str) else ""
     if source.group is None and records.group is None:
-        taken, seen = (mended, then) if isinstance(examples, str) else (given, examples)
-        seen = encoded(records, taken, task) if numbered and not isinstance(seen, str) else seen
+        seen = then if isinstance(examples, str) else examples
         _check_persons(found, records, None if isinstance(seen, str) else seen, source, task)
     return found
 
@@ -184,12 +185,17 @@ def _check_persons(
                 f"REPEATED IDENTIFIER: {name} has {len(per_value)} values in {len(values)} rows, up to "
                 f'{per_value.iloc[0]} rows for one: if it names the person, write group = "{name}" below [data]'
             )
-    if examples is None or examples.rows is None:
+    label = settings["label"] or records.label
+    if examples is not None and examples.rows is not None:
+        rows, labels = examples.rows, examples.labels()
+    elif records.inputs is None and label in records.frame:  # of what would be refused, each fault at once
+        others = [name for name in records.frame if name != label and not counts_rows(name)]
+        rows, labels = row_digests(records.frame[others], None)[0], pd.factorize(records.frame[label])[0]
+    else:
         return
-    _, row, times = np.unique(examples.rows, return_inverse=True, return_counts=True)
-    if (times > 1).any():
-        labelled = np.column_stack([row.reshape(-1), examples.labels().reshape(len(examples), -1)])
-        differ = len(np.unique(labelled, axis=0)) - len(times)
+    _, row, times = np.unique(rows, return_inverse=True, return_counts=True)
+    if (times > 1).any() and len(set(labels.tolist())) <= max(SUGGESTED, 2 * task.label_numbers):
+        differ = len({*zip(row.tolist(), labels.tolist(), strict=True)}) - len(times)
         unlike = f", {differ} of them but for the label" if differ else ""
         found.notes.append(
             f"EQUAL ROWS: {int(times[times > 1].sum())} rows are equal to another one, up to {times.max()} to each "
@@ -351,6 +357,8 @@ def _check_categories(
     unknown = Counter({text: count for text, count in others.items() if text.lower() not in MISSING})
     missing = sum(others.values()) - sum(unknown.values())
     said, known_ones = [f"{missing} missing"] if missing else [], ""
+    if date := like_dates(list(unknown.elements())):
+        found.notes.append(f"DATES: {column.name} has dates such as {date!r}, but is a category: tell the operator")
     if unknown:
         said.append(f"{sum(unknown.values())} of no known category ({some(unknown, known)})")
         meant = {text: nearest(text, sorted(known)) or FILL_IN for text, _ in unknown.most_common(SUGGESTED)}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from collegium.data.loading.respelling import DATES, ROWS_LOOKED_AT, SPELLINGS, read_as_written
 from collegium.data.loading.sources import DataSource
-from collegium.data.numbers import marks_of_missing, read_numbers
+from collegium.data.numbers import like_dates, marks_of_missing, read_numbers
 from collegium.data.task import Column, NumberColumn
 from collegium.data.texts import counted, nearest, texts_of
 
@@ -45,6 +45,8 @@ def check_numbers(
     numbers, unread, settings = _respelt(values, column, source)
     if settings and dates:
         notes.append(f"{column.name}: dates are written as {settings['dates']}, if day and month are not swapped")
+    if dates and (found := like_dates(unread)):
+        notes.append(f"UNREAD DATES: {column.name} has dates such as {found!r}: write them as 2026-01-31")
     no_numbers = counted(len(unread), f"value is no {column.kind}", f"values are no {column.kind}s")
     said = [f"{no_numbers} ({some(Counter(unread))})"] if unread else []
     missing = int(np.isnan(numbers).sum()) - len(unread)

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from collegium.data.loading.files import columns_of
+from collegium.data.loading.databases import columns_found, settled
+from collegium.data.loading.files import DATABASE_FILES, columns_of
 from collegium.data.loading.sources import DataSource
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.parties.answer_book import AnswerBook
@@ -16,6 +17,7 @@ from collegium.parties.known_roster import accept_key as accept
 from collegium.protocol.enrolment import given_code
 from collegium.whole_files import make_private
 
+DEFAULT = "records.csv"
 SHOWN = 20
 """So many of a file's columns are named."""
 
@@ -40,8 +42,9 @@ def enrol(
     ] = "",
     data: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="The records, for party.toml; by default records.csv."),
+        typer.Option(metavar="FILE", help="The records, or a database's URL, for party.toml; by default records.csv."),
     ] = None,
+    query: Annotated[str | None, typer.Option(metavar="SQL", help="Where --data is the URL of a database.")] = None,
     label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that holds the class.")] = None,
     group: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The column that names the person of a row.")
@@ -62,20 +65,15 @@ def enrol(
     --folder clinic-1 --parties clinic-1,clinic-2,clinic-3
     """
     renews = (folder / PARTY).exists()
-    if renews and (any((data, label, group)) or one_row_each is not None):
+    if renews and (any((data, query, label, group)) or one_row_each is not None):
         raise ConfigurationError(
             f"{folder / PARTY} is there already: name the records, label and persons below [data] in it, "
-            "and leave --data, --label, --group and --one-row-each out"
+            "and leave --data, --query, --label, --group and --one-row-each out"
         )
-    if data is not None and "://" in data:
-        raise DataError("a database needs a query too: leave --data out, and write source and query into party.toml")
-    if data is not None and not DataSource(source=data).is_named and not Path(data).exists():
-        raise DataError(f"there is no {data}: correct --data, or leave it out and name the records in party.toml later")
-    if data is not None and Path(data).exists():
-        _check_columns(Path(data), label=label, group=group)
-    source = data or "records.csv"
-    if Path(source).exists():
-        source = str(Path(source).resolve())
+    if data is None and query is None and not Path(DEFAULT).exists():
+        source = DEFAULT  # to be put beside party.toml, or named there
+    else:
+        source = _settled(data or DEFAULT, query, label=label, group=group)
     done = enrol_party(
         coordinator,
         name,
@@ -84,6 +82,7 @@ def enrol(
         folder,
         parties=[one.strip() for one in parties.split(",") if one.strip()],
         data=source,
+        query=query,
         label=label,
         group=group,
         one_row_each=one_row_each,
@@ -110,13 +109,29 @@ def enrol(
     typer.echo(f"collegium party serve {done.party_file}")
 
 
-def _check_columns(file: Path, **named: str | None) -> None:
-    """Raise DataError where an option names a column that the file lacks; nothing is known of images and arrays."""
-    there = columns_of(file) if any(named.values()) else []
+def _settled(data: str, query: str | None, **named: str | None) -> str:
+    """The file or URL with its whole path; DataError where it is not there, or lacks a column that an option names."""
+    file, there = Path(data), list[str]()
+    if "://" in data:
+        if query is None:
+            raise DataError(f'which rows? Write --data {DataSource.hidden(data)} --query "SELECT … FROM …"')
+        try:
+            there = columns_found(DataSource(source=data, query=query), None)
+        except (DataError, ConfigurationError) as error:
+            raise type(error)(f"{error}; or leave --data out, and name the database in party.toml later") from error
+    elif file.suffix.lower() in DATABASE_FILES:
+        raise DataError(f'{data} is a database: write --data sqlite:///{data} --query "SELECT … FROM …"')
+    elif query is not None:
+        raise DataError("--query is for a database: name its URL by --data, such as sqlite:///records.sqlite")
+    elif file.exists():
+        there = columns_of(file) if any(named.values()) else []
+    elif not DataSource(source=data).is_named:
+        raise DataError(f"there is no {data}: correct --data, or leave it out and name the records in party.toml later")
     for option, name in named.items():
         if there and name is not None and name not in there:
             shown = ", ".join(there[:SHOWN]) + (", …" if len(there) > SHOWN else "")
-            raise ColumnMissing(f"--{option} {name}: {file} has no such column; it has {shown}")
+            raise ColumnMissing(f"--{option} {name}: {data} has no such column; it has {shown}")
+    return str(file.resolve()) if file.exists() else settled(data)
 
 
 def _say_with_whom(done: Enrolment) -> None:

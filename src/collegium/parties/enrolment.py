@@ -59,6 +59,7 @@ def enrol(  # noqa: PLR0913 -- each is an option of the command
     *,
     parties: Collection[str] = (),
     data: str = "records.csv",
+    query: str | None = None,
     label: str | None = None,
     group: str | None = None,
     one_row_each: bool | None = None,
@@ -94,6 +95,7 @@ def enrol(  # noqa: PLR0913 -- each is an option of the command
         sessions=toml_value(answer.sessions),
         parties=toml_value(named),
         source=toml_value(data),
+        query=f"\nquery = {toml_value(query)}" if query else "",
         label=f"label = {toml_value(label)}" if label else '# label = "y"  # the column of the class',
         whose=_whose(group, one_row_each),
     )

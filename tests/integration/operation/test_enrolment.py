@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sqlite3
 import ssl
 import threading
 from collections.abc import Iterator
@@ -319,6 +320,11 @@ def test_nobody_there_and_somebody_else_there_are_told_apart(scene: EnrolmentSce
         ("r.csv", "y", None, "cannot reach the enrolment"),  # nothing is wrong with the file
         ("r.xlsx", "Größe", None, "cannot reach the enrolment"),  # on the second sheet
         ("r.npz", "diagnosis", None, "cannot reach the enrolment"),  # arrays have no columns
+        ("sqlite:///r.db", "y", None, 'which rows? Write --data sqlite:///r.db --query "SELECT … FROM …"'),
+        ("r.db", "y", None, 'r.db is a database: write --data sqlite:///r.db --query "SELECT … FROM …"'),
+        ("sqlite:///no.db SELECT 1", "y", None, "there is no no.db: correct data.source; or leave --data out"),
+        ("sqlite:///r.db SELECT y FROM t", "x", None, "--label x: sqlite:///r.db has no such column; it has y"),
+        ("sqlite:///r.db SELECT y FROM t", "y", None, "cannot reach the enrolment"),
     ],
 )
 def test_a_column_that_the_file_lacks_is_refused_at_once_in_one_line(
@@ -339,7 +345,11 @@ def test_a_column_that_the_file_lacks_is_refused_at_once_in_one_line(
     np.savez("r.npz", x=np.zeros((2, 2)), y=np.zeros(2))
     nobody = f"localhost:{free_ports(1)[0]}"
     asked = ["--coordinator", nobody, "--name", "ash", "--code", "c", "--fingerprint", "ab" * 32, "--parties", "ash"]
-    asked += ["--folder", "ash", "--data", name, "--label", label, *(["--group", group] if group else [])]
+    with contextlib.closing(sqlite3.connect("r.db")) as database:
+        database.execute("CREATE TABLE t (y TEXT)")
+    name, _, query = name.partition(" ")
+    asked += [*(["--group", group] if group else []), *(["--query", query] if query else [])]
+    asked += ["--folder", "ash", "--data", name, "--label", label]
     status, out, err = typed(capsys, "party", "enrol", *asked)
     assert status != 0 and says in err and len(err.splitlines()) == 1 and not out
     assert not Path("ash/party.toml").exists()

@@ -84,7 +84,7 @@ def test_a_second_study_runs_on_the_same_enrolment_and_pays_into_the_same_accoun
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     printed(capsys, "study", "new", scene.path, "second")
-    assert "\nepsilon = 60.0\nstudy = 60\n" in (scene.folder / "consortium/studies/second/study.toml").read_text()
+    assert "\nepsilon = 60.0\nstudy = 60.0\n" in (scene.folder / "consortium/studies/second/study.toml").read_text()
     assert serve(scene, first=True).labels.answered == 12
     alone = spent(scene)
     file = scene.folder / "consortium" / "studies" / "second" / "study.toml"

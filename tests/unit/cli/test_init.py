@@ -202,7 +202,7 @@ def test_vectors_that_pandas_wrote_with_their_index_are_vectors(name: str, capsy
     assert np.allclose(load_public(config.run, Path()).pool.x, vectors, atol=1e-5)
 
 
-@pytest.mark.parametrize("how", ["%d-%b-%Y", "%-d %b %Y", "%Y/%m/%d", "%d%b%Y"])
+@pytest.mark.parametrize("how", ["%d-%b-%Y", "%-d %b %Y", "%Y/%m/%d", "%d%b%Y", "%b %-d, %Y", "%B %-d, %Y", "%Y%m%d"])
 def test_dates_with_a_month_by_its_name_or_the_year_first_are_dates(
     how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,7 +220,11 @@ def test_dates_that_cannot_be_read_are_called_so_and_no_names(month: str, capsys
     seen = [f"{day:02}-{month}-{year}" for day in range(1, 31)]
     pd.DataFrame({"seen": seen, "size": range(0, 60, 2)}).to_csv("pool.csv", index=False)
     _, said = begun(capsys, "pool.csv", "--classes", "no,yes", "--column", "size=number")
-    assert f"left out: seen: dates such as '01-{month}-{year}' cannot be read; write them as 2026-01-31" in said
+    assert f"left out: seen: UNREAD DATES such as '01-{month}-{year}': write them as 2026-01-31 in the pool" in said
+    Path("consortium.toml").unlink()
+    pd.DataFrame({"seen": seen[:3] * 10, "size": range(0, 60, 2)}).to_csv("pool.csv", index=False)
+    _, said = begun(capsys, "pool.csv", "--classes", "no,yes", "--column", "size=number")
+    assert "UNREAD DATES" in said and 'name = "seen"' not in Path("consortium.toml").read_text(encoding="utf-8")
 
 
 def test_a_column_of_numbers_with_words_in_it_is_not_called_a_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,7 +307,7 @@ def test_the_classes_are_those_of_the_holdout_and_its_label_is_no_input(capsys: 
         (["pool.csv", "--parties", "Ash"], "'Ash' is not a name"),
         (["pool.csv", "--holdout", "pool.csv", "--label", "ill"], "has no column ill"),
         (["pool.csv", "-o", "pool.csv"], "is there already"),
-        (["pool.ods"], "save it as .xlsx or CSV"),
+        (["pool.ods"], "save it as .xlsx, CSV or Parquet"),
         (["other.npz"], "has no array x"),
     ],
 )

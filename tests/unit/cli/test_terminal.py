@@ -112,7 +112,7 @@ def test_the_files_that_commands_write_fit_their_schemas(tmp_path: Path, monkeyp
         answers=100,
         pools=("00" * 32,),
     )
-    asked = {"sessions": '"h:1"', "parties": '["ash"]', "source": '"a.csv"', "label": "", "whose": ""}
+    asked = {"sessions": '"h:1"', "parties": '["ash"]', "source": '"a.csv"', "query": "", "label": "", "whose": ""}
     party = filled("collegium.parties", "party.toml", **asked)
     for kind, text in (("party", party), ("policy", policy_text(terms))):
         assert not mistakes(kind, text)

@@ -53,6 +53,8 @@ def test_what_a_frame_does_not_say_is_asked_for() -> None:
     with pytest.raises(DataError, match="column patient has 50 different texts in 50 rows: name it in out"):
         cg.Task.from_frame(names, label="result")
     assert len(cg.Task.from_frame(names, label="result", out=["patient"]).inputs.columns) == 4  # type: ignore[union-attr]
+    with pytest.raises(DataError, match=r"column seen has dates such as .6\. März 2025.: make dates of them"):
+        cg.Task.from_frame(frame.assign(seen="6. März 2025"), label="result")
     with pytest.raises(DataError, match="Name them by classes"):
         cg.Task.from_frame(frame)
     with pytest.raises(DataError, match="no column 'outcome'"):
@@ -146,6 +148,8 @@ def test_the_plan_of_the_default_is_one_line_and_costs_what_it_says() -> None:
         cg.plan(epsilon=1, queries=100)
     with pytest.raises(ConfigurationError, match="epsilon > 0"):
         cg.plan(epsilon=0)
+    with pytest.raises(ConfigurationError, match="one epsilon"):
+        cg.plan(epsilon=[0.1, 1.0])  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

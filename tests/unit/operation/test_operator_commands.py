@@ -210,6 +210,19 @@ def test_a_check_of_a_study_names_the_policy_that_parties_of_an_earlier_study_ne
     assert limit.endswith("was answered or spent; 3 in all where that was this consortium's alone"), "no sum beyond it"
 
 
+def test_a_trial_is_a_small_study_with_an_evaluation_and_keeps_the_consortiums_cap_and_unit(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(BY_SUMS.replace("epsilon = 3.0", "epsilon = 3.0, records_per_party = 77, delta = 1e-6"))
+    given = read_consortium(config).budget
+    for name, options, share in (("trial", ("--trial",), 0.2), ("main", (), 1.0)):
+        assert typed(capsys, "study", "new", config, name, *options)[0] == 0
+        study = read_consortium(config, name)
+        expected = given.model_copy(update={"study": pytest.approx(share * given.epsilon)})
+        assert study.budget == expected and study.budget.records_per_party == 77
+        assert (study.evaluation is not None and study.evaluation.share == 0.5) == bool(options)
+
+
 @pytest.mark.parametrize("spent", [0.9084, 0.5, 0.999])
 def test_a_study_is_offered_what_fits_beside_what_is_spent_and_not_the_difference_alone(spent: float) -> None:
     """With ε = 0.91 of 1 spent, sums of 0.37 fit: the difference, 0.09, asked for four times as many records."""

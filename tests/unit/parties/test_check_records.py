@@ -12,7 +12,7 @@ from support.typist import typed
 from collegium.data.loading.loading import load
 from collegium.data.loading.respelling import iso_date
 from collegium.data.loading.sources import DataSource
-from collegium.data.numbers import read_numbers
+from collegium.data.numbers import like_dates, read_numbers
 from collegium.data.task import Task
 from collegium.errors import DataError
 from collegium.parties.checking import check_records
@@ -161,6 +161,12 @@ def test_where_two_columns_fit_alike_nobody_guesses(tmp_path: Path) -> None:
     notes, _ = checked(tmp_path, "score,points,seen,ward,y\n" + "\n".join(rows) + "\n")
     assert not any("by its values" in note for note in notes)
     assert "there is no column age; the file also has score, points" in notes
+
+
+def test_equal_rows_are_told_beside_what_the_records_would_be_refused_for(tmp_path: Path) -> None:
+    notes, lines = checked(tmp_path, GOOD.replace(",benign", ",") + GOOD.splitlines()[-1] + "\n")
+    assert any("have no label" in note or "has no label" in note for note in notes)
+    assert any(note.startswith("EQUAL ROWS: 2 rows") for note in notes) and lines[-2].startswith("these records would")
 
 
 def test_the_wrong_label_column_is_told_in_a_few_lines(tmp_path: Path) -> None:
@@ -352,7 +358,8 @@ DAY = 20306  # 6 August 2025
 @pytest.mark.parametrize(
     "text",
     ["2025-08-06", "2025/08/06", "2025/8/6", "06.08.2025", "06-Aug-2025", "6 Aug 2025", "06AUG2025", "6. August 2025",
-     "6 aug 2025 14:30", "2025-08-06T14:30:00"],
+     "6 aug 2025 14:30", "2025-08-06T14:30:00", "Aug 6, 2025", "August 6, 2025", "Aug. 6th 2025", "2025.08.06",
+     "Aug 6, 2025, 2:30 PM", "20250806"],
 )  # fmt: skip
 def test_a_date_whose_day_and_month_nobody_can_swap_is_read_without_a_setting(text: str) -> None:
     numbers, unread = read_numbers(pd.Series([text]), dates=True)
@@ -360,8 +367,10 @@ def test_a_date_whose_day_and_month_nobody_can_swap_is_read_without_a_setting(te
 
 
 @pytest.mark.parametrize(
-    "text", ["6 Okt 2025", "06-Aug-25", "31 Feb 2025", "2025/13/01", "6 Ma 2025", "2025-08/06", "06/08/2025", "6 2025"]
-)
+    "text",
+    ["6 Okt 2025", "06-Aug-25", "31 Feb 2025", "2025/13/01", "6 Ma 2025", "2025-08/06", "06/08/2025", "6 2025",
+     "Aug 32, 2025", "Au 6, 2025"],
+)  # fmt: skip
 def test_another_text_is_no_date(text: str) -> None:
     assert read_numbers(pd.Series([text]), dates=True)[1] == [text]
 
@@ -373,6 +382,21 @@ def test_months_have_english_names_whatever_the_machine_speaks(tmp_path: Path) -
     assert not unread and dates.dt.month.tolist() == list(range(1, 13))
     written = GOOD.replace("2024-01-31", "31-Jan-2024").replace("2024-02-01", "1 Feb 2024")
     assert checked(tmp_path, written)[0] == []
+
+
+@pytest.mark.parametrize(
+    "unread", ["6. März 2025", "06.08.25", "Mi, 6.8.2025", "Juin 6, 2025", "2025-Aug-06", "8/25/25"]
+)
+def test_dates_that_cannot_be_read_are_loudly_so_and_no_categories(tmp_path: Path, unread: str) -> None:
+    notes, lines = checked(tmp_path, GOOD.replace("2024-01-31", f'"{unread}"').replace("2024-02-01", f'"{unread}"'))
+    assert notes[0] == f"UNREAD DATES: seen has dates such as {unread!r}: write them as 2026-01-31"
+    assert any("would be refused" in line for line in lines)
+    notes, _ = checked(tmp_path, GOOD.replace("North", f'"{unread}"').replace("South", f'"{unread}"'))
+    assert notes[0] == f"DATES: ward has dates such as {unread!r}, but is a category: tell the operator"
+
+
+def test_numbers_ranges_and_names_do_not_look_like_dates() -> None:
+    assert not any(like_dates([text]) for text in ("12.5", "10-20", "E11.9", "ward 3", "2025", "May", "Unit 12", "1/2"))
 
 
 def test_dates_with_dashes_are_read_as_the_setting_for_slashes_says(tmp_path: Path) -> None:

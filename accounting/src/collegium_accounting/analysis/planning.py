@@ -118,6 +118,8 @@ def plan(  # noqa: PLR0913 -- each name is an option of the command
     >>> print(plan(epsilon=1.0, classes=10))
     class-sums(sigma=3.731, classes=10, rounds=1): ε = 0.9999
     """
+    if np.ndim(epsilon):
+        raise ConfigurationError("a plan is for one epsilon: call it for each of several")
     if teachers is None:
         if mechanism not in (None, _SUMS) or queries is not None:
             raise ConfigurationError("a plan for votes needs the number of teachers; class sums take no queries")

@@ -31,8 +31,8 @@ ReadAs = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="A TOML file whose [data] says how to read the inputs (separator, encoding, sheet, decimal, thousands, "
-        "dates, scale, rename, values, absent), such as party.toml.",
+        help="A TOML file whose section data says how to read the inputs (separator, encoding, sheet, decimal, "
+        "thousands, dates, scale, rename, values, absent), such as party.toml.",
     ),
 ]
 StudentFile = Annotated[Path, typer.Argument(help="The file of a student, such as student.safetensors.")]

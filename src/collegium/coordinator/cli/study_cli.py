@@ -11,16 +11,29 @@ from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumConf
 from collegium.data.values import check_party_name
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.settings import filled
+from collegium.settings import filled, toml_value
 from collegium.whole_files import is_held, make_folder, write_new, write_whole
 from collegium_accounting.game.gaussian import epsilon_beside, largest_mu
 from collegium_accounting.terminal import epsilon_text
+
+TRIAL = 0.2
+"""The part of the budget of a study that asks whether the institutions agree."""
+EVALUATION = """
+[evaluation]                  # each institution reads in its own log whether the others' records contradict its own
+share = 0.5                   # of this study
+"""
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
 
 
 @app.command(epilog="Example: collegium study new consortium.toml readmission")
-def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The study's name.")]) -> None:
+def new(
+    config_file: ConfigFile,
+    name: Annotated[str, typer.Argument(help="The study's name.")],
+    trial: Annotated[
+        bool, typer.Option("--trial", help="A small study that asks whether all mean the same by classes and units.")
+    ] = False,
+) -> None:
     """Make the folder of a study, with a file of what differs from the consortium's own.
 
     A study has labels, a student and a report of its own. It shares the parties, their enrolment and the ledger.
@@ -29,16 +42,16 @@ def new(config_file: ConfigFile, name: Annotated[str, typer.Argument(help="The s
     config = read_consortium(config_file)
     file = ConsortiumFolder(config.consortium.folder, name).run / STUDY_FILE
     spent, _ = _spent(config)
+    left = 0.95 * left_beside(spent, config.budget.epsilon, config.budget.delta) or config.budget.epsilon
     text = filled(
         "collegium.coordinator.cli",
         "study.toml",
         name=name,
         consortium=config.name,
         file=config_file,
-        epsilon=config.budget.epsilon,
-        study=0.95 * left_beside(spent, config.budget.epsilon, config.budget.delta) or config.budget.epsilon,
+        budget=_budget(config, min(left, TRIAL * config.budget.epsilon) if trial else left),
+        evaluation=EVALUATION if trial else "",
         spent=spent,
-        delta=config.budget.delta,
         count=config.queries.count,
     )
     make_folder(file.parent)
@@ -88,6 +101,12 @@ def list_(
     for one in studies:
         typer.echo(f"{one['study']:<24}{one['labels'] or 0:>7} labels  {one['state']}")
     typer.echo(f"all together: ε = {epsilon_text(spent)} spent for one {unit}")
+
+
+def _budget(config: ConsortiumConfig, study: float) -> str:
+    """The lines of the section, which replaces the consortium's as a whole: unit and cap stay as they are there."""
+    kept = config.budget.model_dump(mode="json", exclude_unset=True) | {"study": float(f"{study:.2g}")}
+    return "\n".join(f"{name} = {toml_value(value)}" for name, value in kept.items())
 
 
 def left_beside(spent: float, epsilon: float, delta: float) -> float:

@@ -4,7 +4,6 @@ Ranges and categories are taken from the file, which must therefore hold no priv
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from collegium.data.encoding import MISSING, texts_of
 from collegium.data.loading.files import find, found_settings, image_files, open_npz, read_table
 from collegium.data.loading.respelling import DATES, ROWS_LOOKED_AT, SPELLINGS, read_as_written
 from collegium.data.loading.sources import DataSource
-from collegium.data.numbers import EPOCH, READABLE, read_numbers
+from collegium.data.numbers import EPOCH, READABLE, like_dates, read_numbers
 from collegium.data.task import NumberColumn
 from collegium.data.texts import row_numbers, written
 from collegium.errors import ConfigurationError, DataError
@@ -40,8 +39,6 @@ _COMMA = [{"decimal": ","}, *({"decimal": ",", "thousands": one} for one, decima
 BY_COMMAS, BY_OTHERS = [{}, *_POINT, *_COMMA], [{}, *_COMMA, *_POINT]
 """How the numbers of a file may be written, the likeliest first: with commas between its values, and otherwise."""
 BY_SLASHES: list[dict[str, str]] = [{}, *({"dates": one} for one in DATES)]
-_LIKE_A_DATE = re.compile(r"\d\d?[-/. ]{1,2}(\d\d?|[^\W\d_]{3,})[-/. ]{1,2}(\d\d){1,2}")
-"""With a year of two digits, or a month in another language than English."""
 ROWS_THAT_TELL = 20
 """With fewer rows, values that all differ say nothing about whether a column identifies its row."""
 
@@ -198,7 +195,7 @@ class _Column:
         if different < 2:
             one = "one value beside 'none', which counts as missing" if self.none else "the same value in every row"
             return "out", one if self._texts else "no values"
-        if self._is_number:
+        if self._is_number and not self._is_date:  # 20260131 is both
             whole = bool((self._numbers == np.rint(self._numbers)).all())
             if whole and one_each:
                 return "out", "a whole number of its own in every row; a number that names a row is no input"
@@ -208,9 +205,9 @@ class _Column:
         for unread, what in ((self._no_number, "numbers"), (self._no_date, "dates")):
             if len(unread) <= (1 - READABLE) * len(self._texts):
                 return "out", f"{len(unread)} values are no {what}, such as {unread[0]!r}; correct them in the pool"
+        if found := like_dates(self._no_date):
+            return "out", f"UNREAD DATES such as {found!r}: write them as 2026-01-31 in the pool"
         if one_each or 2 * different > self._rows >= ROWS_THAT_TELL:
-            if sum(map(bool, map(_LIKE_A_DATE.fullmatch, self._texts))) >= READABLE * len(self._texts):
-                return "out", f"dates such as {self._no_date[0]!r} cannot be read; write them as 2026-01-31 in the pool"
             return "out", f"{different} different texts in {self._rows} rows; a name or an identity is no input"
         return "category", ""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,26 @@ def read_database(source: DataSource, root: Path | None) -> Records:
     MissingExtra
         SQLAlchemy or the driver that the URL names is not installed.
     """
+    with _answered(source, root) as (shown, result):
+        return Records(shown, _frame(shown, list(result.keys()), result.partitions(_ROWS_AT_ONCE)))
+
+
+def columns_found(source: DataSource, root: Path | None) -> list[str]:
+    """The names of the columns that ``source.query`` finds; errors as of `read_database`."""
+    with _answered(source, root) as (_, result):
+        return list(map(str, result.keys()))
+
+
+def settled(url: str) -> str:
+    """The URL of a database; one that is a file with its whole path, as from the working directory."""
+    kind, _, path = url.partition(":///")
+    is_file = kind.partition("+")[0] in _FILES and path not in ("", ":memory:")
+    return f"{kind}:///{Path(path).resolve()}" if is_file else url
+
+
+@contextmanager
+def _answered(source: DataSource, root: Path | None) -> Iterator[tuple[str, Any]]:
+    """The database as messages name it, and the result of the query."""
     with optional_import("reading a database"):
         import sqlalchemy
 
@@ -57,7 +78,7 @@ def read_database(source: DataSource, root: Path | None) -> Records:
             if url.get_backend_name() == "duckdb" and root is not None:
                 connection.exec_driver_sql("SET file_search_path = '{}'".format(str(root).replace("'", "''")))
             with closing(connection.execute(sqlalchemy.text(str(source.query)))) as result:
-                return Records(shown, _frame(shown, list(result.keys()), result.partitions(_ROWS_AT_ONCE)))
+                yield shown, result
     except sqlalchemy.exc.NoSuchModuleError as error:
         raise ConfigurationError(f"{shown}: SQLAlchemy knows no database {url.drivername!r}; correct source") from error
     except sqlalchemy.exc.SQLAlchemyError as error:

@@ -25,7 +25,6 @@ from collegium.data.loading.dicom import is_dicom, patient_of, read_dicom
 from collegium.data.loading.saved_datasets import is_saved_dataset, read_saved_dataset
 from collegium.data.loading.sources import DATA_ROOT_VARIABLE, DataSource, Records, data_root
 from collegium.data.task import ImageInputs, Task
-from collegium.data.texts import row_numbers
 from collegium.errors import DataError
 from collegium.extras import optional_import
 from collegium.settings import toml_value
@@ -39,6 +38,7 @@ _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error)
 _LYING_HEADER = (MemoryError, OverflowError, TypeError, SyntaxError, RecursionError, AttributeError, TokenError)
 """What numpy raises besides where the header of an array promises what the file does not hold."""
+DATABASE_FILES = (".db", ".sqlite", ".sqlite3")
 LARGE_FROM = 2**26
 """Bytes of a Parquet file, or of an array of an .npz file, from which on the inputs do not go into memory whole."""
 BATCH_ROWS = 2**16
@@ -91,10 +91,7 @@ def read_file(path: Path, source: DataSource, task: Task) -> Records:
     if _ending(path) == ".npz":
         return _read_npz(path, split, task)
     _only_one_split(path, split)
-    frame = read_table(path, source)
-    # Of a CSV file they stay: the identities of records that have spent a budget are made of all its columns.
-    left_out = row_numbers(frame) if _ending(path) == excel.ENDING else []
-    return Records(str(path), frame.drop(columns=left_out), left_out=tuple(left_out))
+    return Records(str(path), read_table(path, source))
 
 
 def read_table(path: Path, source: DataSource) -> pd.DataFrame:
@@ -110,8 +107,8 @@ def read_table(path: Path, source: DataSource) -> pd.DataFrame:
             return _read_parquet(path)
         case excel.ENDING:
             return excel.read_sheet(path, source.sheet, source.decimal)
-    advice = "; save it as .xlsx or CSV" if path.suffix.lower() in (".xls", ".xlsm", ".xlsb", ".ods") else ""
-    if path.suffix.lower() in (".db", ".sqlite", ".sqlite3"):
+    advice = "; save it as .xlsx, CSV or Parquet"
+    if path.suffix.lower() in DATABASE_FILES:
         advice = f"; a database is named by its URL, sqlite:///{path}, and a query"
     raise DataError(f"{path} is no .npz, .csv, .parquet or .xlsx file and no folder of images{advice}")
 

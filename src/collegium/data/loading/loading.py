@@ -5,9 +5,6 @@ A name stands for a set that scikit-learn brings (its task is ``tasks/NAME.toml`
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import json
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -36,6 +33,7 @@ from collegium.data.examples import Examples
 from collegium.data.loading.databases import read_database
 from collegium.data.loading.files import find, header_of, is_large_table, parquet_batches, read_file
 from collegium.data.loading.respelling import respelt_numbers
+from collegium.data.loading.row_digests import counts_rows, row_digests
 from collegium.data.loading.sources import ENTRY_POINT_GROUP, NAMED_SETS, DataSource, Indices, Records, named_sources
 from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
 from collegium.data.texts import UNNAMED, counted, written
@@ -245,31 +243,16 @@ def encoded(records: Records, source: DataSource, task: Task) -> Examples:
     frame = records.frame.iloc[chosen]
     inputs = None if records.inputs is None else records.inputs(chosen)
     labels = set(task.classes) if task.multilabel else {source.label or records.label}
+    others = _other_columns(records, frame, source, task)
+    whole = [str(name) for name in frame.columns if name not in labels and not (name in others and counts_rows(name))]
     return Examples(
         _encoded(records, respelt_numbers(_renamed(records, frame, source), source, task.inputs), inputs, source, task),
         _labels(records, frame, source, task),
         _groups(records, frame, source),
-        _other_columns(records, frame, source, task),
-        *_rows(frame, inputs, labels),
+        others,
+        *row_digests(frame[whole], inputs),
         source.group or records.group or "",
     )
-
-
-def _rows(frame: pd.DataFrame, inputs: NDArray[Any] | None, labels: set[str]) -> tuple[NDArray[np.void], str]:
-    """SHA-256 of every raw record without its label, and the columns that it is made of."""
-    names = sorted(str(name) for name in frame.columns if name not in labels)
-    texts = [texts_of(frame[name]) for name in names]
-    rows = zip(*texts, strict=True) if texts else itertools.repeat((), len(frame))
-
-    def digest_of(number: int, values: tuple[str, ...]) -> bytes:
-        digest = hashlib.sha256(json.dumps(values).encode())
-        if inputs is not None:
-            digest.update(np.ascontiguousarray(inputs[number]).tobytes())
-        return digest.digest()
-
-    digests = np.fromiter((digest_of(number, values) for number, values in enumerate(rows)), dtype="V32")
-    whole = [*names, *(["inputs"] if inputs is not None else [])]
-    return digests, json.dumps(whole)
 
 
 def _chosen(source: DataSource, records: Records) -> Indices:

@@ -37,7 +37,6 @@ class Records:
     group : the column of those who belong together when the user names none.
     numbered : whether labels are the numbers of the task's classes where the classes are no numbers themselves.
     sorted_by_class : whether a part of the records must be chosen by a shuffle to hold all classes.
-    left_out : columns of the file that ``frame`` has not, because they number the rows.
     """
 
     origin: str
@@ -47,7 +46,6 @@ class Records:
     group: str | None = None
     numbered: bool = False
     sorted_by_class: bool = False
-    left_out: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -106,7 +104,7 @@ class DataSource(Frozen):
     thousands: Literal["", ".", ",", " ", "'"] = ""
     """What stands between the thousands of a number that is written as text, as in ``1.234,5``."""
     dates: Literal["", "dd/mm/yyyy", "mm/dd/yyyy"] = ""
-    """How dates as 17/03/2016 or 17-03-2016 are written; 2026-01-31, 31.01.2026 and 31-Jan-2026 are always read."""
+    """How dates as 17/03/2016 or 17-03-2016 are written; 2026-01-31, 31-Jan-2026 and Jan 31, 2026 are always read."""
     scale: dict[str, float] = Field(default_factory=dict)
     """By the task's name of a column of numbers: the factor from the file's unit to the task's."""
     rename: dict[str, str] = Field(default_factory=dict)
@@ -131,9 +129,12 @@ class DataSource(Frozen):
     @property
     def shown(self) -> str:
         """The source without any password that its URL may hold."""
-        if not self.is_database:
-            return self.source
-        hidden = re.sub(r"://([^:/?]*):.*@", r"://\1:***@", self.source)
+        return self.hidden(self.source) if self.is_database else self.source
+
+    @staticmethod
+    def hidden(url: str) -> str:
+        """The URL of a database without any password."""
+        hidden = re.sub(r"://([^:/?]*):.*@", r"://\1:***@", url)
         return re.sub(r"(?i)((?:password|passwd|pwd|secret|token)=)[^&;]*", r"\1***", hidden)
 
     @property

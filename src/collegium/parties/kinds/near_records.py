@@ -74,27 +74,33 @@ class NeighbourIndex:
         return self._person[rows], self._labels[rows], units
 
 
-def agreeing(person: IntArray, labels: IntArray) -> NDArray[np.bool_]:
-    """Which records vote where equal rows are one identity and no group names the person: those whose labels agree.
+def agreeing(person: IntArray, labels: IntArray, x: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which records vote where equal rows are one identity and no group names the person: those that agree.
 
     Two persons with equal rows and different labels would else be one voter, and removing one of them could turn its
-    vote from a class into another: two entries change by 1 where one is charged. With this, equal rows have the vote of
-    their one label or none, so that a row that comes or goes changes one entry of a round at most, by a weight that
-    their identity pays for on the side on which it votes. Nobody else's vote depends on it, so that the proof in
-    docs/individual-neighbours.md holds with this identity as the one that is added or removed.
+    vote from a class into another: two entries change by 1 where one is charged. Two whose values a task tells apart,
+    although they are spelt alike, could vote by one row until the budget is spent, and without it by the other row.
+    With this, equal rows have the vote of their one label and place or none, so that a row that comes or goes changes
+    one entry of a round at most, by a weight that their identity pays for on the side on which it votes. Nobody else's
+    vote depends on it, so that the proof in docs/research/individual-neighbours.md holds with this identity as the one
+    that is added or removed.
 
     Parameters
     ----------
     person : number of the identity of each record, ``[records]``.
     labels : int64 ``[records]``.
+    x : the encoded records, ``[records, …]``.
 
     Returns
     -------
     Shape ``[records]``.
     """
-    of_labels = np.bincount(np.unique(np.column_stack([person, labels]), axis=0)[:, 0])
-    agree: NDArray[np.bool_] = of_labels[person] == 1
-    return agree
+    _, first, per_person = np.unique(person, return_index=True, return_counts=True)
+    agree = np.ones(len(per_person), dtype=np.bool_)
+    for record in np.flatnonzero(per_person[person] > 1):
+        other = first[person[record]]
+        agree[person[record]] &= labels[record] == labels[other] and np.array_equal(x[record], x[other])
+    return agree[person]
 
 
 @register
@@ -163,5 +169,5 @@ class NearRecords(PartyKind[CastNeighbours]):
             identities, scheme = own.examples.lasting_identities(own.task.model_dump_json())
             budgets = RecordBudgets(own.book(), "records", own.key, identities, scheme, own.record_rho)
             if own.examples.groups is None:
-                votes = agreeing(budgets.person, own.examples.labels())
+                votes = agreeing(budgets.person, own.examples.labels(), own.examples.x)
         return NeighbourIndex(own.examples, own.task.inputs, budgets.person, own.device, votes), budgets

@@ -192,7 +192,7 @@ def plan_graph(  # noqa: PLR0913 -- the search for a bound, in its symbols
     """
     if parties < SMALLEST_SUM:
         raise ConfigurationError(
-            f"a secure sum needs at least {SMALLEST_SUM} parties, got {parties}; use the mode 'clear' for fewer"
+            f"a secure sum needs at least {SMALLEST_SUM} parties, got {parties}: take in more, or use the mode 'clear'"
         )
     if not (0.0 <= dropout_fraction < 1.0 and 0.0 <= collusion_fraction < 1.0 and 0.0 < liveness < 1.0):
         raise ConfigurationError("dropout, collusion and liveness are fractions in [0, 1)")
