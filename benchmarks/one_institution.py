@@ -13,6 +13,7 @@ warned by the first sum, or by its own figure at the end.
 * ``--play later`` has it lie from the second or the fifth round on.
 * ``--groups 3`` (or 1) sets ``votes.groups``, and ``--capped`` the cap on the records of one institution.
 * ``--by hospital`` makes an institution of every value of that column, in place of equal ones drawn at random.
+* ``--rounds 1`` takes one class sum, as ``collegium study new --trial`` does.
 * ``--records`` takes a sample of the private records of each set, for sets that are slow.
 * ``--cost 9,25,250`` prints what groups cost where all are honest: the student of as many rounds as the default has,
   with the noise that these parties add in one sum and by groups, without masks, which change no number.
@@ -226,6 +227,7 @@ class Setting:
     records: int | None = None
     capped: bool = False
     by: str | None = None
+    rounds: int | None = None
 
     def config(self, split: Split) -> RunConfig:
         """The default, but for what a user must give."""
@@ -241,6 +243,7 @@ class Setting:
             "evaluation": shared,
             "pool_check": None if split.drawn else shared,
             "votes": {} if self.groups is None else {"groups": self.groups},
+            "sums": {} if self.rounds is None else {"rounds": self.rounds},
         }
         return validate_config(values, RunConfig, "the benchmark")
 
@@ -429,6 +432,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, help="votes.groups; as the default decides where it is left out")
     parser.add_argument("--capped", action="store_true", help="budget.records_per_party is what the largest has")
     parser.add_argument("--by", help="a column: each of its values is an institution, whatever --parties says")
+    parser.add_argument("--rounds", type=int, help="sums.rounds; as the default decides where it is left out")
     parser.add_argument("--records", type=int, help="so many private records of each set, drawn at random; all of them")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--play", default="lies", choices=PLAYS)
@@ -440,7 +444,7 @@ def main() -> None:
     kept: list[Row] = []
     seeds = range(given.seeds)
     for name in given.sets.split(","):
-        setting = Setting(name, given.parties, given.epsilon, given.groups, given.records, given.capped, given.by)
+        setting = Setting(name, given.parties, given.epsilon, given.groups, given.records, given.capped, given.by, given.rounds)
         if given.cost:
             found = costs(setting, [*map(int, given.cost.split(","))], seeds)
         else:

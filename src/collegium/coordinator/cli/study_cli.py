@@ -18,9 +18,9 @@ from collegium_accounting.terminal import epsilon_text
 
 TRIAL = 0.2
 """The part of the budget of a study that asks whether the institutions agree."""
-EVALUATION = """
-[evaluation]                  # each institution reads in its own log whether the others' records contradict its own
-share = 0.5                   # of this study
+ONE_SUM = """
+[sums]                        # by the first sum each institution reads in its own log whether the others contradict it
+rounds = 1
 """
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
@@ -50,7 +50,7 @@ def new(
         consortium=config.name,
         file=config_file,
         budget=_budget(config, min(left, TRIAL * config.budget.epsilon) if trial else left),
-        evaluation=EVALUATION if trial else "",
+        sums=ONE_SUM if trial else "",
         spent=spent,
         count=config.queries.count,
     )
