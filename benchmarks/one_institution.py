@@ -444,7 +444,8 @@ def main() -> None:
     kept: list[Row] = []
     seeds = range(given.seeds)
     for name in given.sets.split(","):
-        setting = Setting(name, given.parties, given.epsilon, given.groups, given.records, given.capped, given.by, given.rounds)
+        divided = given.groups, given.records, given.capped, given.by, given.rounds
+        setting = Setting(name, given.parties, given.epsilon, *divided)
         if given.cost:
             found = costs(setting, [*map(int, given.cost.split(","))], seeds)
         else:

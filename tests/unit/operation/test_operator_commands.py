@@ -210,7 +210,7 @@ def test_a_check_of_a_study_names_the_policy_that_parties_of_an_earlier_study_ne
     assert limit.endswith("was answered or spent; 3 in all where that was this consortium's alone"), "no sum beyond it"
 
 
-def test_a_trial_is_a_small_study_with_an_evaluation_and_keeps_the_consortiums_cap_and_unit(
+def test_a_trial_is_a_small_study_of_one_sum_and_keeps_the_consortiums_cap_and_unit(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config.write_text(BY_SUMS.replace("epsilon = 3.0", "epsilon = 3.0, records_per_party = 77, delta = 1e-6"))
@@ -220,7 +220,7 @@ def test_a_trial_is_a_small_study_with_an_evaluation_and_keeps_the_consortiums_c
         study = read_consortium(config, name)
         expected = given.model_copy(update={"study": pytest.approx(share * given.epsilon)})
         assert study.budget == expected and study.budget.records_per_party == 77
-        assert (study.evaluation is not None and study.evaluation.share == 0.5) == bool(options)
+        assert (study.class_sums == 1) == bool(options)
 
 
 @pytest.mark.parametrize("spent", [0.9084, 0.5, 0.999])
