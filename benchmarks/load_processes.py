@@ -212,7 +212,7 @@ def host(pipe: Connection, folder: Path, port: int, indices: Sequence[int], slow
     keys = roster.signing_keys()
     pools = PoolStore(folder / "pools")
     ends: list[str] = []
-    turns = threading.BoundedSemaphore(2)
+    turns = threading.BoundedSemaphore(1)
 
     def serve(index: int) -> None:
         member = cohort[index]
