@@ -96,6 +96,7 @@ class HeldSums:
                     row,
                 )
                 self._make_room(database)
+            self._asks.of(key, lambda: body)
         elif known != (asked,):
             # Two vectors summed in one round would show their difference.
             raise ProtocolViolation(f"round {body.round_id} was prepared for other queries: use a fresh id")
