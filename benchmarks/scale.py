@@ -338,7 +338,7 @@ AXES: dict[str, tuple[Callable[[Sequence[int]], Iterator[Cost]], tuple[int, ...]
     "default-parties": (default_parties, (10, 30, 100), (250,)),
     "default-entries": (default_entries, (1000, 10_000, 50_000), (250_000,)),
     "default-rounds": (default_rounds, (2, 4, 8), ()),
-    "default-groups": (default_groups, (1, 3, 6), ()),
+    "default-groups": (default_groups, (1, 3, 5), ()),
     "records": (records, (1000, 10_000, 100_000, 1_000_000), (10_000_000,)),
     "classes": (classes, (2, 10, 100, 1000), ()),
     "pool": (pool, (1000, 10_000, 100_000, 1_000_000), ()),
