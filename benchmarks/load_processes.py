@@ -192,16 +192,16 @@ def measured_run(
 class HostedParty:
     """One of a host's parties: it answers in its turn, and prepares its votes only after so many seconds.
 
-    ``turns`` are few: hundreds of threads that compute at once would spend their time on the interpreter's lock.
+    The host's parties share a ``turn``: threads that compute at once would spend their time on the interpreter's lock.
     """
 
-    def __init__(self, party: Party, turns: threading.BoundedSemaphore, delay_s: float) -> None:
-        self._party, self._turns, self._delay_s = party, turns, delay_s
+    def __init__(self, party: Party, turn: threading.Lock, delay_s: float) -> None:
+        self._party, self._turn, self._delay_s = party, turn, delay_s
 
     def handle(self, request: Request) -> Reply:
         if isinstance(request.body, Ask):
             time.sleep(self._delay_s)
-        with self._turns:
+        with self._turn:
             return self._party.handle(request)
 
 
@@ -212,7 +212,7 @@ def host(pipe: Connection, folder: Path, port: int, indices: Sequence[int], slow
     keys = roster.signing_keys()
     pools = PoolStore(folder / "pools")
     ends: list[str] = []
-    turns = threading.BoundedSemaphore(2)
+    turn = threading.Lock()
 
     def serve(index: int) -> None:
         member = cohort[index]
@@ -230,7 +230,7 @@ def host(pipe: Connection, folder: Path, port: int, indices: Sequence[int], slow
                 membership=Membership(roster.consortium, keys, sign, config.votes.collusion, noise_seed=config.seed),
                 policy=unrestricted,
             )
-            return HostedParty(party, turns, delay_s if index < slow else 0.0)
+            return HostedParty(party, turn, delay_s if index < slow else 0.0)
 
         try:
             PartySession(answers, lambda: credentials, f"{HOST}:{port}").run()

@@ -151,14 +151,18 @@ def sessions(sizes: Sequence[int]) -> Iterator[Cost]:
 
 
 def sums_over_sessions(axis: str, size: int, asked: load.Workload) -> Iterator[Cost]:
-    """One round of the default over real sessions; the mean of its rounds."""
-    found, beside_s = load.over_grpc(asked, hosts=2), load.secagg_plus(asked)["coordinator_cpu_s"] / asked.rounds
+    """One round of the default over real sessions, the mean of its rounds; by their number what all of them cost."""
+    found, times = load.over_grpc(asked, hosts=2), asked.rounds if axis == "default-rounds" else 1
+    if asked.groups > 1 and found["groups"] != asked.groups:
+        raise AssertionError(f"{found['groups']} groups were summed instead of {asked.groups}")
+    beside_s = times * load.secagg_plus(asked)["coordinator_cpu_s"] / asked.rounds
     spent = [one for one in found["questions"] if one["name"] == "class-sums"]
 
     def mean(value: Callable[[dict[str, Any]], float]) -> float:
-        return float(np.mean([value(one) for one in spent]))
+        return times * float(np.mean([value(one) for one in spent]))
 
-    wire, least = mean(lambda one: one["bytes_sent"] + one["bytes_received"]), 8.0 * asked.length * asked.parties
+    wire = mean(lambda one: one["bytes_sent"] + one["bytes_received"])
+    least = times * 8.0 * asked.length * asked.parties
     cpu_s = {who: mean(lambda one: one["cpu_s"][who]) for who in ("coordinator", "parties")}  # noqa: B023
     bound = 1.6 if axis == "default-parties" else 1.0  # see `sessions`
     name = "class sums, coordinator"
@@ -179,6 +183,18 @@ def default_entries(sizes: Sequence[int]) -> Iterator[Cost]:
     """The default with 50 sessions and two rounds, by the length of its vectors."""
     for size in sizes:
         yield from sums_over_sessions("default-entries", size, load.Workload(50, 0, size, 2))
+
+
+def default_rounds(sizes: Sequence[int]) -> Iterator[Cost]:
+    """The default with 30 sessions and 10,000 entries, by the number of rounds: all of them together."""
+    for size in sizes:
+        yield from sums_over_sessions("default-rounds", size, load.Workload(30, 0, 10_000, size))
+
+
+def default_groups(sizes: Sequence[int]) -> Iterator[Cost]:
+    """The default with 30 sessions, 10,000 entries and two rounds, by the number of groups."""
+    for size in sizes:
+        yield from sums_over_sessions("default-groups", size, load.Workload(30, 0, 10_000, 2, size))
 
 
 def table(records: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -321,6 +337,8 @@ AXES: dict[str, tuple[Callable[[Sequence[int]], Iterator[Cost]], tuple[int, ...]
     "sessions": (sessions, (10, 30, 100), (300, 1000)),
     "default-parties": (default_parties, (10, 30, 100), (250,)),
     "default-entries": (default_entries, (1000, 10_000, 50_000), (250_000,)),
+    "default-rounds": (default_rounds, (2, 4, 8), ()),
+    "default-groups": (default_groups, (1, 3, 5), ()),
     "records": (records, (1000, 10_000, 100_000, 1_000_000), (10_000_000,)),
     "classes": (classes, (2, 10, 100, 1000), ()),
     "pool": (pool, (1000, 10_000, 100_000, 1_000_000), ()),
@@ -369,7 +387,7 @@ def plot(costs: list[Cost], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     axes = list(dict.fromkeys(cost.axis for cost in costs))
-    figure, panels = plt.subplots(3, 4, figsize=(14, 9.6), layout="constrained")
+    figure, panels = plt.subplots(4, 4, figsize=(14, 12.8), layout="constrained")
     for panel, axis in zip(panels.flat, axes, strict=False):
         for number, what in enumerate(dict.fromkeys(cost.what for cost in costs if cost.axis == axis)):
             own = [cost for cost in costs if (cost.axis, cost.what) == (axis, what)]

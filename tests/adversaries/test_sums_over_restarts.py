@@ -30,6 +30,7 @@ from collegium.protocol.replies import Failure, Prepared
 from collegium.protocol.requests import Ask, SecureSumStep, ShowLedger
 from collegium.protocol.secure_sum import CoordinatorSum, Phase, SumSetup, plan_graph
 from collegium.protocol.secure_sum.messages import pack_set
+from collegium.protocol.secure_sum.state import PartyState
 
 pytestmark = pytest.mark.slow
 
@@ -208,8 +209,8 @@ def test_a_folder_holds_no_vector_and_no_noise_once_they_were_masked_and_no_own_
     folder = parties.folder / NAMES[0]
     with closing(sqlite3.connect(folder / FILE)) as database:
         (state,) = database.execute("SELECT state FROM sums").fetchone()
-    seed = state[state.index(b'"self_seed": "') :][14:78]
-    assert len(bytes.fromhex(seed.decode())) == 32
+    seed = PartyState.from_bytes(state).self_seed
+    assert len(seed) == 32
     searched = (*secrets[NAMES[0]], seed)
     assert all(secret in files(folder) for secret in searched), "else the search would find nothing anyway"
     parties.go_on()

@@ -7,8 +7,8 @@ a round has one vector, and serves once. Of a round that is over, its name stays
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -31,7 +31,7 @@ from collegium_accounting.units import IntArray
 MAX_PREPARED = 8
 """Rounds of which nothing left yet; the oldest makes room for another, as nothing was counted for it."""
 
-_COLUMNS = "run, round, question, queries, vector, noise, setup, terms, left_before, state"
+_COLUMNS = "run, round, question, setup, terms, left_before, state"
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,8 @@ class HeldSum:
     Parameters
     ----------
     ask : what was asked for.
-    vector, noise : int64, shape ``[queries, entries]`` and ``[length]``; None once they are masked, or without noise.
+    vector, noise : int64, shape ``[queries, entries]`` and ``[length]``; None once they are masked, where they were not
+        asked for, or without noise.
     setup : what its sum was begun under; None before.
     left_before : which of the inputs had left before it began, shape ``[queries]``; None where nothing is counted.
     """
@@ -70,6 +71,7 @@ class HeldSums:
     ) -> None:
         self._book, self._draw, self._clock = book, draw, clock
         self._setups: Latest[bytes, SumSetup] = Latest(MAX_PREPARED)
+        self._asks: Latest[tuple[str, str], Ask] = Latest(1)
 
     def prepare(self, request: Request, body: Ask, answer: Callable[[], NDArray[Any]]) -> Prepared:
         """Keep the counts that ``answer`` returns, and the noise for them; a round that is kept already keeps both.
@@ -94,40 +96,42 @@ class HeldSums:
                     row,
                 )
                 self._make_room(database)
+            self._asks.of(key, lambda: body)
         elif known != (asked,):
             # Two vectors summed in one round would show their difference.
             raise ProtocolViolation(f"round {body.round_id} was prepared for other queries: use a fresh id")
         return Prepared(body.round_id)
 
     def of(self, run_id: str, round_id: str) -> HeldSum:
-        """The round that was prepared under this name, and has no sum yet; raises ProtocolViolation without."""
-        found = self._find("run = ? AND round = ?", run_id, round_id)
+        """The round that was prepared under this name; ProtocolViolation without one, and where its sum was begun."""
+        found = self._find("run = ? AND round = ?", run_id, round_id, numbers=True)
         if found is None or found.vector is None:
             raise ProtocolViolation(f"no answer is prepared for round {round_id[:128]}: ask for it first")
+        if found.setup is not None:
+            raise ProtocolViolation(f"round {round_id[:128]} was begun before: a round id serves once")
         return found
 
-    def under(self, setup: bytes) -> HeldSum | None:
-        """The round whose sum has this set-up; None where there is none, or it is over."""
-        found = self._find("setup = ?", setup)
+    def under(self, setup: bytes, *, numbers: bool) -> HeldSum | None:
+        """The round whose sum has this set-up, with its ``numbers`` or not; None where there is none, or it is over."""
+        found = self._find("setup = ?", setup, numbers=numbers)
         return None if found is None or found.state is None else found
 
-    def begin(self, held: HeldSum, setup: SumSetup, vector: IntArray, left_before: NDArray[np.bool_] | None) -> HeldSum:
-        """Begin the sum of a round with this vector; a round has one sum."""
+    def begin(self, held: HeldSum, state: PartyState) -> None:
+        """Keep the first step of the sum of a round that `of` gave, within the same change."""
+        assert held.setup is not None and held.vector is not None
+        setup, left = held.setup, held.left_before
         terms = {
             "parameters": setup.parameters().SerializeToString(deterministic=True).hex(),
             "roster": {name: key.hex() for name, key in setup.roster.items()},
         }
-        left = None if left_before is None else left_before.tobytes()
+        summed = held.vector.tobytes(), None if left is None else left.tobytes(), state.to_bytes()
         with self._book.changing() as database:
-            changed = database.execute(
-                "UPDATE sums SET setup = ?, terms = ?, vector = ?, left_before = ? "
-                "WHERE run = ? AND round = ? AND setup IS NULL",
-                (setup.digest, json.dumps(terms), vector.tobytes(), left, held.run_id, held.round_id),
+            database.execute(
+                "UPDATE sums SET setup = ?, terms = ?, vector = ?, left_before = ?, state = ? "
+                "WHERE run = ? AND round = ?",
+                (setup.digest, json.dumps(terms), *summed, held.run_id, held.round_id),
             )
-            if not changed.rowcount:
-                raise ProtocolViolation(f"round {held.round_id[:128]} was begun before: a round id serves once")
         self._setups.of(setup.digest, lambda: setup)
-        return replace(held, setup=setup, vector=vector, left_before=left_before)
 
     def keep(self, held: HeldSum, state: PartyState, *, masked: bool) -> None:
         """Keep what the next step needs; the vector and its noise only until they are ``masked``."""
@@ -165,30 +169,39 @@ class HeldSums:
         )
         return changed.rowcount
 
-    def _find(self, which: str, *values: object) -> HeldSum | None:
+    def _find(self, which: str, *values: object, numbers: bool) -> HeldSum | None:
+        queries, vector, noise = 0, None, None
         with self._book.changing() as database:
             row = database.execute(f"SELECT {_COLUMNS} FROM sums WHERE {which}", values).fetchone()
-        if row is None or row[2] is None:
-            return None
-        run_id, round_id, question, queries, vector, noise, digest, terms, left, state = row
-        asked = Request.from_bytes(question).body
-        assert isinstance(asked, Ask)
+            if row is None or row[2] is None:
+                return None
+            if numbers:
+                found = database.execute(f"SELECT queries, vector, noise FROM sums WHERE {which}", values)
+                queries, vector, noise = found.fetchone()
+        run_id, round_id, question, digest, terms, left, state = row
         return HeldSum(
             run_id,
             round_id,
-            asked,
+            self._asks.of((run_id, round_id), lambda: _asked(question)),
             None if vector is None else np.frombuffer(vector, dtype=np.int64).reshape(queries, -1),
             None if noise is None else np.frombuffer(noise, dtype=np.int64),
-            None if terms is None else self._setup(digest, json.loads(terms)),
+            None if terms is None else self._setup(digest, terms),
             None if left is None else np.frombuffer(left, dtype=np.bool_),
             None if state is None else PartyState.from_bytes(state),
         )
 
-    def _setup(self, digest: bytes, terms: Mapping[str, Any]) -> SumSetup:
+    def _setup(self, digest: bytes, text: str) -> SumSetup:
         def accepted() -> SumSetup:
+            terms = json.loads(text)
             parameters = pb.SumParameters.FromString(bytes.fromhex(terms["parameters"]))
             roster = {name: bytes.fromhex(key) for name, key in terms["roster"].items()}
             # It was accepted when the sum began, with the share of colluders that the institution asked for then.
             return accept_parameters(parameters, roster, collusion_fraction=0.0)
 
         return self._setups.of(digest, accepted)
+
+
+def _asked(question: bytes) -> Ask:
+    body = Request.from_bytes(question).body
+    assert isinstance(body, Ask)
+    return body

@@ -6,7 +6,7 @@ Which counts, how many of them and with how much noise follow from the question 
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class SumHandler:
         step = request.body.message
         phase = phase_of(step)
         with self._book.changing():
-            held = self._held.under(step.setup)
+            held = self._held.under(step.setup, numbers=phase is Phase.MASK)
             if held is None and phase is Phase.ADVERTISE:
                 held = self._begin(request.run_id, step.advertise_keys.parameters)
             if held is None or held.setup is None or held.setup.digest != step.setup:
@@ -105,7 +105,10 @@ class SumHandler:
                 self._leave(held.run_id, held.ask)
             elif phase is Phase.SIGN:
                 self._gate.open_with(held.run_id, question, setup.roster, running.opened)
-            self._held.keep(held, running.state, masked=phase >= Phase.MASK)
+            if before is None:
+                self._held.begin(held, running.state)
+            else:
+                self._held.keep(held, running.state, masked=phase >= Phase.MASK)
         if phase in (Phase.MASK, Phase.SIGN):
             self._book.erase()
         return reply
@@ -130,7 +133,8 @@ class SumHandler:
             # Another range would tell, by a value that does not fit, how large this party's own are.
             raise ProtocolViolation(f"a sum of values up to {setup.high} is not what this round's answers need")
         _check_noise(question, setup)
-        return self._held.begin(held, setup, *self._gate.kept(run_id, question, counts, roster))
+        vector, left_before = self._gate.kept(run_id, question, counts, roster)
+        return replace(held, setup=setup, vector=vector, left_before=left_before)
 
 
 def _check_noise(question: Question, setup: SumSetup) -> None:

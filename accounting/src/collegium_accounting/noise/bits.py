@@ -26,7 +26,9 @@ class SystemBits:
     """The operating system's randomness."""
 
     def words(self, size: int, bits: int) -> Words:
-        return np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(64 - bits)
+        width = next(width for width in (1, 2, 4, 8) if bits <= 8 * width)
+        drawn = np.frombuffer(os.urandom(width * size), dtype=f"u{width}").astype(np.uint64)
+        return drawn >> np.uint64(8 * width - bits)
 
     def more(self, bits: int) -> int:
         return secrets.randbits(bits)

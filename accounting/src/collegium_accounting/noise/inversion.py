@@ -63,8 +63,8 @@ LARGEST_SCALE = 2.0**50
 _WIDEST_TABLE = {1: 2.0**9, 2: 2.0**11}
 """Scales below this have a table of their own: up to 45,000 entries for Laplace (1), 38,000 for Gaussian noise (2)."""
 _WORD_BITS = 64
-_AT_A_TIME = 2**16
-"""Draws that are made at a time: what they take in memory does not grow with the number of draws."""
+_AT_A_TIME = 2**13
+"""Draws that are made at a time: they fit the processor's cache, however many are wanted."""
 
 
 class Sampler:

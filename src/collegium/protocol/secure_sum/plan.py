@@ -284,8 +284,8 @@ def _distinct(key: bytes, population: int, count: int) -> IntArray:
     A ChaCha20 stream gives 64-bit numbers, which are taken modulo the population until enough of them differ. For 10^6
     parties no subset is likelier than another by more than a factor of 1 + 2^-44 per number.
     """
-    words, found = 2 * count + 32, np.zeros(0, dtype=np.int64)
-    while found.size < count:
+    words, found = 2 * count + 32, list[int]()
+    while len(found) < count:
         drawn = np.frombuffer(keys.keystream(key, 8 * words), dtype="<u8") % np.uint64(population)
-        found, words = np.sort(np.unique(drawn, return_index=True)[1]), 2 * words
-    return np.sort(drawn[found[:count]].astype(np.int64))
+        found, words = list(dict.fromkeys(drawn.tolist())), 2 * words
+    return np.array(sorted(found[:count]), dtype=np.int64)

@@ -123,21 +123,18 @@ class SumSetup:
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 over all fields, each with its length."""
-        hasher = hashlib.sha256(b"collegium/v1/secure-sum/setup")
-        for text in (self.consortium, self.round_id):
-            raw = text.encode()
-            hasher.update(struct.pack("<I", len(raw)) + raw)
         plan = self.plan
-        hasher.update(struct.pack("<IqqQI", self.length, self.low, self.high, self.noise_reach, self.ring_bits))
         facts = plan.neighbours, plan.threshold, plan.colluding, plan.security_bits, plan.quorum
-        hasher.update(struct.pack("<IIIII", *facts))
-        hasher.update(struct.pack("<II", self.groups, len(self.names)))
-        for name in self.names:
-            raw = name.encode()
-            hasher.update(struct.pack("<I", len(raw)) + raw + self.roster[name])
-        if self.left_out:
-            hasher.update(struct.pack("<I", self.left_out))
-        return hasher.digest()
+        fields = [
+            b"collegium/v1/secure-sum/setup",
+            *map(_with_length, (self.consortium, self.round_id)),
+            struct.pack("<IqqQI", self.length, self.low, self.high, self.noise_reach, self.ring_bits),
+            struct.pack("<IIIII", *facts),
+            struct.pack("<II", self.groups, len(self.names)),
+            *(_with_length(name) + self.roster[name] for name in self.names),
+            struct.pack("<I", self.left_out) if self.left_out else b"",
+        ]
+        return hashlib.sha256(b"".join(fields)).digest()
 
     def encode(self, values: IntArray, noise: IntArray | None = None) -> RingArray:
         """Ring elements of one party's vector and its share of noise; raises WrongLength or ValueOutOfRange.
@@ -181,6 +178,11 @@ class SumSetup:
             groups=self.groups,
             left_out=self.left_out,
         )
+
+
+def _with_length(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack("<I", len(raw)) + raw
 
 
 def accept_parameters(

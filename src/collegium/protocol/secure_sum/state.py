@@ -1,9 +1,9 @@
 """What a party keeps of one secure sum between two requests, and the bytes as which its disk holds it."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+import msgspec
 
 from collegium.protocol.secure_sum.messages import Phase
 
@@ -36,24 +36,12 @@ class PartyState:
 
     def to_bytes(self) -> bytes:
         """All of it, to be kept where nobody else reads it."""
-        answered = {phase: [one.hex() for one in told] for phase, told in self.answered.items()}
-        known = {
-            "due": int(self.due),
-            "answered": answered,
-            **{name: {key: value.hex() for key, value in getattr(self, name).items()} for name in _BY_PARTY},
-            **{name: getattr(self, name).hex() for name in _TEXTS},
-        }
-        return json.dumps(known).encode()
+        return msgspec.msgpack.encode(self)
 
     @classmethod
     def from_bytes(cls, kept: bytes) -> "PartyState":
         """What `to_bytes` gave."""
-        known = json.loads(kept)
-        fields: dict[str, Any] = {name: bytes.fromhex(known[name]) for name in _TEXTS}
-        fields |= {name: {int(k): bytes.fromhex(v) for k, v in known[name].items()} for name in _BY_PARTY}
-        answered = {int(k): (bytes.fromhex(v[0]), bytes.fromhex(v[1])) for k, v in known["answered"].items()}
-        return cls(Phase(known["due"]), answered=answered, **fields)
+        return _decoder.decode(kept)
 
 
-_BY_PARTY = "adverts", "held"
-_TEXTS = "channel", "mask", "self_seed", "transcript", "sharers", "senders", "survivors"
+_decoder = msgspec.msgpack.Decoder(PartyState)
