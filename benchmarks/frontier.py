@@ -6,6 +6,7 @@ kernel map of the pool with ridge 1, which learned from no label) and the same Î
 
 * ``class-sums``: the default, whose ridge follows from the noise, a seed being one draw of the noise and, where a set
   has no split of its own, one split.
+  With ``--parties N`` there is a row too for the noise of sums that N parties add, which is more than what is charged.
 * ``one sum`` and ``rounds``: the classifier of one sum with the whole Îµ, and that of eight rounds; the parts of the
   default, of which ``--parts`` makes a table of their own.
 * ``no noise``: the sums' classifier without noise, of a pool.
@@ -40,6 +41,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -52,7 +54,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
-from collegium.coordinator.settings.run_config import DRAWN_BANDWIDTH, SumsConfig
+from collegium.coordinator.settings.run_config import DRAWN_BANDWIDTH, SumsConfig, VotesConfig
 from collegium.coordinator.students import LearningProblem
 from collegium.coordinator.students.networks import fit_beside, networks_beside
 from collegium.coordinator.students.without_torch import Kernel
@@ -66,6 +68,7 @@ from collegium.models.kernels import KernelMap
 from collegium.models.noisy_sums import NoisySums, Round
 from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.parties.kinds.class_sums import RecordsOfClasses
+from collegium.protocol.secure_sum.plan import plan_graph
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.mechanisms import Unit
 from collegium_accounting.mechanisms.class_sums import MOST_ROUNDS, ONE, ClassSums, bound_squared
@@ -257,7 +260,7 @@ class Methods:
 
     def __init__(self, split: Split, seed: int, landmarks: int = 1000, ridge: float = 1.0) -> None:
         self.split, self.seed, self.classes = split, seed, len(split.task.classes)
-        self._by_ridge = {ridge: self}
+        self._by_ridge, self.excess = {ridge: self}, 1.0
         began = time.process_time()
         settings = SumsConfig(landmarks=landmarks)
         if split.drawn:  # as `RunConfig.kernel` has it
@@ -283,6 +286,13 @@ class Methods:
         if ridge not in self._by_ridge:
             self._by_ridge[ridge] = Methods(self.split, self.seed, len(self.spec.landmarks), ridge)
         return self._by_ridge[ridge]
+
+    def noised_by(self, parties: int) -> "Methods":
+        """These methods, where so many parties add the noise of sums, each as much as the fewest honest ones need."""
+        votes, made = VotesConfig(), copy(self)
+        plan = plan_graph(parties, votes.dropout, votes.collusion, quorum=votes.quorum)
+        made.excess = (parties / plan.honest_survivors) ** 0.5
+        return made
 
     def class_sums(self, epsilon: float) -> Floats:
         """Scores of the test records by the default's student."""
@@ -339,7 +349,7 @@ class Methods:
     def _released(
         self, sums: NDArray[np.int64], sigma: float, seed: list[int], weights: Weights | None = None
     ) -> Round:
-        noise = sigma * float(np.sqrt(bound_squared(self.classes)))
+        noise = self.excess * sigma * float(np.sqrt(bound_squared(self.classes)))
         drawn = np.rint(np.random.default_rng(seed).normal(0.0, noise, len(sums))).astype(np.int64)
         return Round(sums + drawn, noise, weights)
 
@@ -552,9 +562,9 @@ def sigma_of(queries: int, epsilon: float, sampling_rate: float = 1.0) -> float:
 
 
 def rows_of(  # noqa: C901 -- one rival after the other
-    name: str, epsilons: list[float], seeds: int, methods: list[str], landmarks: int
+    name: str, epsilons: list[float], seeds: int, methods: list[str], landmarks: int, parties: int = 0
 ) -> Iterator[Row]:
-    """Every row of one set, as it is done."""
+    """Every row of one set, as it is done; of the default another one, where so many ``parties`` add the noise."""
     scores: dict[tuple[str, float | None], list[tuple[float, float, float | None]]] = {}
     for seed in range(seeds):
         split = (SETS | UNSEEN)[name](seed)
@@ -577,6 +587,8 @@ def rows_of(  # noqa: C901 -- one rival after the other
         for epsilon in epsilons:
             if "class-sums" in methods:
                 note("class-sums", epsilon, made.class_sums(epsilon))
+                if parties:
+                    note(f"class-sums, {parties} parties", epsilon, made.noised_by(parties).class_sums(epsilon))
             if "one sum" in methods:
                 note("one sum", epsilon, made.rounds(epsilon, 1))
             if "network" in methods and split.task.inputs.kind == "image":
@@ -633,13 +645,14 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--parts", action="store_true", help="the default beside its own parts alone")
     parser.add_argument("--landmarks", type=int, default=1000)
+    parser.add_argument("--parties", type=int, default=0, help="the default also with the noise that so many add")
     parser.add_argument("--json", type=Path, help="where the rows are kept; a file's other rows stay")
     asked = parser.parse_args()
     epsilons = [float(text) for text in asked.epsilons.split(",")]
     rows: list[Row] = []
     for name in asked.sets.split(","):
         methods = PARTS if asked.parts else asked.methods.split(",")
-        rows += rows_of(name, epsilons, asked.seeds, list(methods), asked.landmarks)
+        rows += rows_of(name, epsilons, asked.seeds, list(methods), asked.landmarks, asked.parties)
         print(table([row for row in rows if row.set == name], epsilons), flush=True)
         if asked.json is not None:
             kept = [Row(**one) for one in json.loads(asked.json.read_text("utf-8"))] if asked.json.exists() else []
