@@ -289,7 +289,7 @@ class Front:
         self._roots = [self._batch(k, family.roots()) for k, family in enumerate(self._families)]
         self._batches: list[_Batch] = []
         self._sketch: _Sketch | None = None
-        self._won: IntArray = np.zeros(0, dtype=np.int64)
+        self._won: IntArray = np.zeros(0, dtype=np.int64)  # a cell of a large bound for each row; none where not known
         of_difference, of_level = sampling.slopes(grid)
         spares = [np.abs(of_difference) * f.spare[0] + np.abs(of_level) * f.spare[1] for f in self._families]
         self._spare = np.max(spares, axis=0)
@@ -343,8 +343,10 @@ class Front:
             every, looseness = bool(new.all()), np.zeros(self.size)
             part = self._all if every else self._all.of(np.flatnonzero(new))
             sketched = every and len(windows) > _FEWEST_SKETCHED
-            likely = self._likely(part, windows) if sketched else np.zeros(0, dtype=np.int64)
-            won = np.zeros(len(windows), dtype=np.int64)
+            every_row, won = np.arange(len(windows)), np.zeros(len(windows), dtype=np.int64)
+            if sketched and not len(self._won):
+                self._won = part.best(self._in_whole_numbers(windows[::_ROWS_APART])[0])[every_row // _ROWS_APART]
+            likely = self._won[np.minimum(every_row, len(self._won) - 1)] if sketched else self._won
             many = max(_FEWEST_ROWS if searched else _FEWEST_UNSEARCHED, _VALUES_AT_ONCE // len(part.columns))
             for start in range(0, len(windows), many):
                 rows = slice(start, start + many)
@@ -376,13 +378,6 @@ class Front:
                 return most + self._beyond(windows), choice
             else:
                 new, searched = np.ones(self.size, dtype=bool), False
-
-    def _likely(self, part: _Part, windows: FloatArray) -> IntArray:
-        """A cell of a large bound for each row: that of the round before, where cells are the same."""
-        rows = np.arange(len(windows))
-        if len(self._won):
-            return self._won[np.minimum(rows, len(self._won) - 1)]
-        return part.best(self._in_whole_numbers(windows[::_ROWS_APART])[0])[rows // _ROWS_APART]
 
     def _in_whole_numbers(self, windows: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Windows in units of their own, rounded down, so that products with the columns are exact in any order.
