@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,6 +73,35 @@ def test_most_cells_are_left_out() -> None:
 def test_planted_chords_that_are_not_raised_leave_out_cells_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(np, "pad", lambda array, width: np.zeros((len(array), array.shape[1] + 2)))
     assert sum(map(_dropped_that_matter, _cases())) > 0
+
+
+def _large_reserves() -> Iterator[Case]:
+    """Corners of nearly the same gain, so that the curves added to them decide which cell is largest."""
+    rng, grid = np.random.default_rng(9), np.arange(POINTS[-1] + 1)
+    for corners, cells in ((40, 60), (300, 200)):
+        gain = 1000.0 - 20.0 * np.abs(grid - 15.0) + rng.integers(2, size=(corners, 1))
+        curve = np.repeat(rng.integers(500, size=(cells, 1)), len(grid), axis=1)
+        columns = np.concatenate([gain, curve]).astype(np.float32)
+        corner_of = rng.integers(corners, size=(cells, 4))
+        corner_of.ravel()[:corners] = np.arange(min(corners, corner_of.size))
+        part = front._Part(np.arange(cells), columns, np.arange(corners), corner_of, np.ones(cells, dtype=bool))
+        whole = np.floor(rng.random((80, len(grid))) * 2.0**20)
+        yield part, front._Sketch.of(part, np.ones(len(grid)), POINTS), whole, np.array([int(curve[:, 0].argmax())])
+
+
+def _without_reserve(case: Case) -> Case:
+    """A sketch of corners alone: what a position between them may gain more is forgotten."""
+    part, _, whole, likely = case
+    columns = part.columns.copy()
+    columns[len(part.corners) :][part.by_corners] = 0.0
+    units = np.ones(columns.shape[1])
+    return part, replace(front._Sketch.of(replace(part, columns=columns), units, POINTS), part=part), whole, likely
+
+
+def test_planted_corners_without_their_reserve_leave_out_cells_that_matter() -> None:
+    cases = list(_large_reserves())
+    assert sum(map(_dropped_that_matter, cases)) == 0
+    assert sum(_dropped_that_matter(_without_reserve(case)) for case in cases) > 0
 
 
 @pytest.mark.bits

@@ -76,7 +76,7 @@ class Releases:
         QuorumNotReached, ReleaseLost
             If too few parties answer, or follow the ledger.
         """
-        begun = next((sum_ for sum_ in self._may_open(slot, question.names) if question.answered_by(sum_)), None)
+        begun = self.begun(slot, question)
         if begun is None or begun.charge is None:
             charge = self.statement.pay(slot, question.names, further=question.further)
         else:
@@ -96,6 +96,10 @@ class Releases:
             if sum_.charge == charge or (sum_.charge is None and question.answered_by(sum_)):
                 self.asking.journal.settle(sum_)
         return answered
+
+    def begun(self, slot: Slot, question: RunQuestion) -> OpenSum | None:
+        """The sum of this question that was collected and not opened yet; None without one."""
+        return next((sum_ for sum_ in self._may_open(slot, question.names) if question.answered_by(sum_)), None)
 
     def waits(self, slot: Slot, names: Sequence[str]) -> bool:
         """Whether a noisy sum about these names is paid for and was not opened yet."""

@@ -17,8 +17,8 @@ from collegium_accounting.analysis.epsilons import Bound
 from collegium_accounting.game.laws import Law, VectorLaw, block_epsilon
 from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Mechanism, Stage, Unit
 
-_APART = " not by groups"
-"""Ends what the ledger calls sums over all records that are not by groups, where the first one is."""
+_APART = " with other shares of noise"
+"""Ends what the ledger calls sums over all records whose noise other parties add than that of the first."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Statement:
     ----------
     unit : what one neighbour may change; the ledger's budget is counted in it.
     added : who adds the noise of the labels' sums.
-    apart : who adds the noise of sums over all records that are not by groups, where the first one is.
+    apart : who else may add the noise of sums over all records: where a party stays away, or after a sum by groups.
     others : further units that the ledger states the cost for, by their names.
     queries : of the whole run; the ledger's terms make room for so many at a time.
     bound : whether to charge by the exact accountant, or what published accountants charge.
@@ -107,7 +107,7 @@ class Statement:
         ]
         """One slot for each stage of the labels, in their order."""
         self.sums_apart = dict[AddedBy, Slot]()
-        """The slots of sums over all records that are not by groups, where the first one is, by who adds the noise."""
+        """The slots of sums over all records whose noise others add, by who adds it."""
         for adding in apart:
             (stage,) = mechanism.summed(adding)
             step = Step.of(mechanism, stage, units, bound, classes)

@@ -171,14 +171,14 @@ def test_where_groups_cost_too_much_the_first_sum_alone_is_by_groups(
     parties = institutions(shuffled, NINE, seed=1)
     driven(parties, public, tmp_path, **DEAR).label()
     kept = [load_arrays(file, "released vector")[1] for file in tmp_path.glob("released-*")]
-    entry, honest = 4.0 * math.sqrt(bound_squared(10)), plan_graph(9, 0.3, 0.1, quorum=0.8).honest_survivors
+    entry, honest = 4.0 * math.sqrt(bound_squared(10)), plan_graph(9, 0.3, 0.1, quorum=0.8).of_all.honest_survivors
     by_groups, together = entry * math.sqrt(3 / 2), entry * math.sqrt(9 / honest)
     noise = sorted((len(about["parties"]), about["noise"][-1]) for about in kept)
     assert noise == [(1, pytest.approx(together)), (1, pytest.approx(together)), (3, pytest.approx(by_groups))]
     with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
         epsilon = ledger.epsilon()
         charges = [one.content for one in ledger.entries() if isinstance(one.content, Charge)]
-    assert Counter(one.purpose for one in charges[:-1]) == {"sums": 1, "sums not by groups": 2}
+    assert Counter(one.purpose for one in charges[:-1]) == {"sums": 1, "sums with other shares of noise": 2}
     three = account(ClassSums(sigma=4.0, classes=10, rounds=3), delta=1e-5).epsilon
     assert three <= epsilon < three * (1 + 1e-6), "it costs what it costs in any case"
     least, highest = verify(tmp_path / "ledger.sqlite").bounds("record", "add-remove")
@@ -201,7 +201,7 @@ def test_a_later_sum_that_was_begun_is_opened_by_another_process_and_paid_once(
     with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
         charges = [one.content for one in ledger.entries() if isinstance(one.content, Charge)]
     assert len(charges) == 4
-    assert changes or [one.purpose for one in charges[:-1]] == ["sums", *["sums not by groups"] * 2]
+    assert changes or [one.purpose for one in charges[:-1]] == ["sums", *["sums with other shares of noise"] * 2]
 
 
 def test_a_group_that_lacks_a_party_is_summed_with_the_others(

@@ -5,7 +5,7 @@ from a family's few root cells and splits those that matter for the value functi
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -119,12 +119,15 @@ class _Part:
 
     def of(self, some: IntArray) -> "_Part":
         """Only these of its cells."""
-        corners, corner_of = np.unique(self.corner_of[some], return_inverse=True)
+        corner_of = self.corner_of[some]
+        used = np.zeros(len(self.corners), dtype=bool)
+        used[corner_of] = True
+        corners = np.flatnonzero(used)
         columns = self.columns[np.append(corners, len(self.corners) + some)]
-        kept = self.cells[some], columns, self.corners[corners], corner_of.reshape(-1, 4), self.by_corners[some]
-        return _Part(*kept)
+        corner_of = (np.cumsum(used) - 1)[corner_of]
+        return _Part(self.cells[some], columns, self.corners[corners], corner_of, self.by_corners[some])
 
-    def values(self, whole: FloatArray, exact: bool = True) -> tuple[FloatArray, FloatArray]:
+    def values(self, whole: FloatArray | NDArray[np.float32], exact: bool = True) -> tuple[FloatArray, FloatArray]:
         """Values of all corners, and bounds of all cells, per row of the whole numbers ``whole``."""
         used = np.flatnonzero(whole.any(axis=0))
         near = slice(used[0], used[-1] + 1) if len(used) else slice(0)
@@ -137,6 +140,10 @@ class _Part:
             np.maximum(largest, corner[column], out=largest)
         bound[self.by_corners] += largest
         return corner, bound
+
+    def products(self, cells: IntArray, rows: NDArray[np.float32]) -> FloatArray:
+        """Bounds of these of its cells in single precision, ``[cells, rows]``."""
+        return self.of(cells).values(rows, exact=False)[1]
 
     def best(self, whole: FloatArray) -> IntArray:
         """About the cell of the largest bound for each row."""
@@ -193,7 +200,7 @@ class _Sketch:
         starts = np.searchsorted(part.corner_of.ravel()[order], np.arange(len(corner)))
         reserve = np.maximum.reduceat((curve * part.by_corners[:, None])[order // 4], starts, axis=0)
         alone = np.flatnonzero(~part.by_corners)
-        return cls(part, shares, np.ascontiguousarray(np.concatenate([corner + reserve, curve[alone]]).T), alone)
+        return cls(part, shares, np.concatenate([corner + reserve, curve[alone]]), alone)
 
     def mattering(self, whole: FloatArray, likely: IntArray, searched: bool) -> _Part:
         """The cells that may have the largest bound of a row: all others cannot.
@@ -201,20 +208,46 @@ class _Sketch:
         If ``searched``, also those whose bound, or a corner, may reach the best corner. ``likely`` are some cells of
         large bounds: the larger, the fewer are found.
         """
-        sure = 1.0 - in_single_precision(whole.shape[1])
+        sure = in_single_precision(whole.shape[1])
         corner, bound = self.part.of(np.unique(likely)).values(whole, exact=False)
-        least = np.maximum((corner if searched else bound).max(axis=0) * sure, 0.5)  # values are whole numbers
+        least = np.maximum((corner if searched else bound).max(axis=0) * (1.0 - sure), 0.5)  # values are whole numbers
         with np.errstate(over="ignore", invalid="ignore"):  # what passes single precision matters
-            scaled = ((whole @ self.shares) / least[:, None]).astype(np.float32)
-            for together in (_ROWS_TOGETHER, 1):
-                above = np.maximum.reduceat(scaled, np.arange(0, len(whole), together), axis=0) @ self.columns
-                matters = np.asarray(~(above < np.float32(sure)).all(axis=0))
-                if matters.mean() < _FEW:
-                    break
-        found = matters[self.part.corner_of].any(axis=1) & (self.part.by_corners | searched)
-        found[self.alone] |= matters[len(self.part.corners) :]
-        found[:1] = True  # where nothing can be gained, all are the same
-        return self.part.of(np.flatnonzero(found))
+            matters = _reaching(self._products, len(self.columns), (whole @ self.shares) / least[:, None], sure)
+            found = matters[self.part.corner_of].any(axis=1) & (self.part.by_corners | searched)
+            found[self.alone] |= matters[len(self.part.corners) :]
+            found[:1] = True  # where nothing can be gained, all are the same
+            some = self.part.of(np.flatnonzero(found))
+            if searched:
+                return some
+            found = _reaching(some.products, len(some.cells), whole / least[:, None], sure)
+            found[:1] = True
+            return some.of(np.flatnonzero(found))
+
+    def _products(self, columns: IntArray, rows: NDArray[np.float32]) -> FloatArray:
+        return np.asarray(self.columns[columns] @ rows.T)
+
+
+def _together(rows: FloatArray) -> NDArray[np.float32]:
+    """The largest of neighbouring rows, entry by entry, stands for all of them."""
+    return np.maximum.reduceat(rows, np.arange(0, len(rows), _ROWS_TOGETHER), axis=0).astype(np.float32)
+
+
+def _reaching(
+    products: Callable[[IntArray, NDArray[np.float32]], FloatArray], things: int, rows: FloatArray, sure: float
+) -> NDArray[np.bool_]:
+    """Which of the ``things`` may have a product of at least 1 with one of ``rows``: all others have none.
+
+    ``products`` of some things with some rows, ``[things, rows]``, are right to the share ``sure``.
+    """
+    least, every = np.float32(1.0 - sure), np.arange(things)
+    reached = ~(products(every, _together(rows)) < least)
+    apart = reached.mean(axis=0) > _FEW  # rows that are too unlike each other to be taken together
+    found = np.asarray(reached[:, ~apart].any(axis=1))
+    if apart.any():
+        left = every[reached[:, apart].any(axis=1) & ~found]
+        alone = rows[np.repeat(apart, _ROWS_TOGETHER)[: len(rows)]].astype(np.float32)
+        found[left[~(products(left, alone) < least).all(axis=1)]] = True
+    return found
 
 
 def _points(reach: int, middle: int) -> IntArray:
@@ -256,6 +289,7 @@ class Front:
         self._roots = [self._batch(k, family.roots()) for k, family in enumerate(self._families)]
         self._batches: list[_Batch] = []
         self._sketch: _Sketch | None = None
+        self._won: IntArray = np.zeros(0, dtype=np.int64)  # a cell of a large bound for each row; none where not known
         of_difference, of_level = sampling.slopes(grid)
         spares = [np.abs(of_difference) * f.spare[0] + np.abs(of_level) * f.spare[1] for f in self._families]
         self._spare = np.max(spares, axis=0)
@@ -309,17 +343,21 @@ class Front:
             every, looseness = bool(new.all()), np.zeros(self.size)
             part = self._all if every else self._all.of(np.flatnonzero(new))
             sketched = every and len(windows) > _FEWEST_SKETCHED
-            likely = part.best(self._in_whole_numbers(windows[::_ROWS_APART] if sketched else windows[:0])[0])
+            every_row, won = np.arange(len(windows)), np.zeros(len(windows), dtype=np.int64)
+            if sketched and not len(self._won):
+                self._won = part.best(self._in_whole_numbers(windows[::_ROWS_APART])[0])[every_row // _ROWS_APART]
+            likely = self._won[np.minimum(every_row, len(self._won) - 1)] if sketched else self._won
             many = max(_FEWEST_ROWS if searched else _FEWEST_UNSEARCHED, _VALUES_AT_ONCE // len(part.columns))
             for start in range(0, len(windows), many):
                 rows = slice(start, start + many)
                 whole, rest, unit = self._in_whole_numbers(windows[rows])
                 spare = (slack[0], slack[1][rows] / unit, attained[rows] / unit) if slack and searched else None
-                near = likely[start // _ROWS_APART : -(-(start + many) // _ROWS_APART)]
-                some = self._sketched().mattering(whole, near, searched) if sketched else part
-                few = some.of(np.flatnonzero(some.mattering(whole, spare)))
+                some = self._sketched().mattering(whole, likely[rows], searched) if sketched else part
+                few = some.of(np.flatnonzero(some.mattering(whole, spare))) if searched or not sketched else some
                 corner, bound = few.values(whole)
-                most[rows] = bound.max(axis=0) * unit + rest
+                largest = bound.argmax(axis=0)
+                won[rows] = few.cells[largest]
+                most[rows] = np.take_along_axis(bound, largest[None], axis=0)[0] * unit + rest
                 if slack and choice and searched:
                     best, gained = corner.argmax(axis=0), corner.max(axis=0) * unit
                     better = gained > attained[rows]
@@ -332,6 +370,7 @@ class Front:
                     allowed = np.maximum(slack[0] * reached, slack[1][rows])
                     loose = ((bound * unit - reached) / allowed).max(axis=1)
                     looseness[few.cells] = np.maximum(looseness[few.cells], loose)
+            self._won = won if every else self._won[:0]
             # After the first search only the halves of loose cells are searched, and all cells once more at the end.
             if searched and (halves := self._split(self._chosen(looseness))).any():
                 new, final = halves, self._final()
@@ -449,7 +488,7 @@ class Front:
         self._highest = columns.max(axis=0).astype(np.float64)
         by_corners = np.concatenate([batch.by_corners for batch in self._batches])
         self._all = _Part(np.arange(self.size), columns, np.arange(len(first)), inverse.reshape(-1, 4), by_corners)
-        self._sketch = None
+        self._sketch, self._won = None, np.zeros(0, dtype=np.int64)
         self._upper = np.concatenate([batch.upper.reshape(-1, 3) for batch in self._batches])[first]
         self._lower = np.concatenate([batch.lower.reshape(-1, 3) for batch in self._batches])[first]
 

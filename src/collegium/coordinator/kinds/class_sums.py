@@ -10,7 +10,7 @@ such.
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +32,14 @@ from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.kinds import register
 from collegium.coordinator.statement import Slot
-from collegium.errors import ConfigurationError, Contradiction, DataError, ProtocolViolation, StorageError
+from collegium.errors import (
+    ConfigurationError,
+    Contradiction,
+    DataError,
+    ProtocolViolation,
+    QuorumNotReached,
+    StorageError,
+)
 from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
@@ -313,7 +320,7 @@ class SumsOfRun:
         self._rounds, self._held = int(setup.mechanism.parameters()["rounds"]), list[NoisySums]()
         self._device = setup.compute.device
         self._judged = _JudgedRounds(self._rounds, self._classes, self._device)
-        self._first, self.first_name = self._rule, first.name
+        self._first, self.first_name, self._short = self._rule, first.name, False
 
     @property
     def held(self) -> list[NoisySums]:
@@ -344,14 +351,19 @@ class SumsOfRun:
             self._next_is_known(learn=True)
             if self._kept() is not None:
                 continue
-            sums, slot = self._next_sum
-            terms = terms_of(self._setup.mechanism, sums, slot.stage, most_records=self._asking.most_records)
-            asked = self._asking.ask(terms, PoolRange(self._asking.facts.pool_sha256, (0,)))
-            question = RunQuestion([self._asking.name], asked, sums, further=lacking - 1)
-            parties = self._releases.asking.ready(sums)
-            answered = self._releases.release(slot, question, self._rule, parties)
+            ways = [(sums, self._slot(sums), self._question(sums, lacking - 1)) for sums in self._ways]
+            parties = self._releases.asking.ready(ways[-1][0])
+            begun = [way for way in ways if self._releases.begun(*way[1:])]
+            sums, slot, asked = begun[0] if begun else ways[0 if self._all_are(parties, ways[-1][0]) else -1]
+            try:
+                answered = self._releases.release(slot, asked, self._rule, parties)
+            except QuorumNotReached:
+                if sums is ways[-1][0] or self._releases.begun(slot, asked):
+                    raise
+                self._short = True  # a party that was there stayed away: the sum is taken without it
+                continue
             if answered and self._asking.number == 1 and not self._asking.per_party:
-                self._show(asked.name, answered)
+                self._show(asked.question.name, answered)
 
     def _show(self, round_id: str, parties: Sequence[str]) -> None:
         """Show the parties of a round what was released, so that they compare their own records with it.
@@ -396,16 +408,41 @@ class SumsOfRun:
     def _classes(self) -> int:
         return len(self._setup.config.task.classes)
 
+    def _question(self, sums: VoteSum, further: int) -> RunQuestion:
+        """The next round as it is asked where it is added up so; ``further`` rounds follow."""
+        most = self._asking.most_records
+        terms = terms_of(self._setup.mechanism, sums, self._slot(sums).stage, most_records=most)
+        asked = self._asking.ask(terms, PoolRange(self._asking.facts.pool_sha256, (0,)))
+        return RunQuestion([self._asking.name], asked, sums, further=further)
+
+    def _slot(self, sums: VoteSum) -> Slot:
+        """Where rounds that are added up so were stated."""
+        statement = self._releases.statement
+        first = statement.sums
+        return first if sums.added == first.stage.added else statement.sums_apart[sums.added]
+
+    def _all_are(self, here: Collection[str], sums: VoteSum) -> bool:
+        """Whether all parties of a sum are there, and none of them stayed away from one in this process."""
+        return isinstance(sums, MaskedSum) and sums.roster.keys() <= set(here) and not self._short
+
     @property
-    def _next_sum(self) -> tuple[VoteSum, Slot]:
-        """How the next round is added up, and where it was stated.
+    def _ways(self) -> list[VoteSum]:
+        """How the next round may be added up: of all parties, with less noise, and else of those that answer."""
+        sums = self._next_sum
+        if not isinstance(sums, MaskedSum) or sums.of_all.added == sums.added:
+            return [sums]
+        return [sums.of_all, sums]
+
+    @property
+    def _next_sum(self) -> VoteSum:
+        """How the next round is added up.
 
         Without the group that is left out, once there is one. Where groups in every round cost too much, the first
         round alone is by groups, unless another one contradicts it.
         """
-        sums, statement, known = self._setup.vote_sum, self._releases.statement, self._judged
+        sums, known = self._setup.vote_sum, self._judged
         if not isinstance(sums, MaskedSum) or len(_first_by_groups(known.heard).groups if known.heard else ()) < 2:
-            return sums, statement.sums
+            return sums
         if spoilt := known.verdict.spoilt:
             number = next((n for n, group in enumerate(sums.divided) if spoilt <= group.roster.keys()), None)
             if number is None:
@@ -413,12 +450,8 @@ class SumsOfRun:
                     f"{', '.join(sorted(spoilt))} are left out of this run, and are no group by votes.groups and the "
                     "roster as they are now: go on with those of before, or begin another study"
                 )
-            sums = sums.without(number)
-        elif sums.once and not known.doubted:
-            sums = sums.together
-        else:
-            return sums, statement.sums
-        return sums, statement.sums_apart[sums.added]
+            return sums.without(number)
+        return sums.together if sums.once and not known.doubted else sums
 
     @property
     def _rule(self) -> WholeVector:
@@ -459,9 +492,10 @@ class SumsOfRun:
             self._judged.spectra[None] = found.spectrum
         if self._asking.per_party:
             return b""
-        sums, slot = self._next_sum
-        here = self._releases.asking.here.keys()
-        noise = noise_on_entries(slot.stage, len(here & sums.roster.keys() if isinstance(sums, MaskedSum) else here))
+        ways, here = self._ways, self._releases.asking.here.keys()
+        sums = ways[0 if self._all_are(here, ways[-1]) else -1]
+        asked = len(here & sums.roster.keys() if isinstance(sums, MaskedSum) else here)
+        noise = noise_on_entries(self._slot(sums).stage, asked)
         spectrum = self._judged.spectrum(self._asking)
         weights = self._held[-1].next_weights(spectrum, self._classes, self._rounds, noise)
         return b"" if weights is None else weights.to_bytes()

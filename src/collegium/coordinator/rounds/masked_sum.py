@@ -73,9 +73,10 @@ class MaskedSum:
 
     @property
     def added_apart(self) -> set[AddedBy]:
-        """Who adds the noise of sums that may follow one by groups and are not by groups themselves."""
-        rest = {self.without(number).added for number in range(len(self.rest))}
-        return rest | {self.together.added} if self.once else rest
+        """Who may add the noise of sums over all records of one run: of all parties or not, by groups or after one."""
+        following = [self.without(number) for number in range(len(self.rest))]
+        following += [self.together] if self.once else []
+        return {one.added for sums in (self, *following) for one in (sums, sums.of_all)}
 
     @property
     def weakest(self) -> GraphPlan:
@@ -92,6 +93,18 @@ class MaskedSum:
     def together(self) -> "MaskedSum":
         """The sum of all parties together; what was asked for a sum by groups keeps the noise of those."""
         return replace(self, divided=(), rest=())
+
+    @property
+    def of_all(self) -> "MaskedSum":
+        """The sum that holds the vectors of all parties of its roster, or of each group, or is not opened.
+
+        More honest parties' noise is in it for sure, so that each adds less. Itself where it holds as many in any case.
+        """
+        if not self.noised:
+            return self
+        if self.divided:
+            return replace(self, divided=tuple(Group(group.roster, group.plan.of_all) for group in self.divided))
+        return replace(self, plan=self.plan.of_all)
 
     def without(self, number: int) -> "MaskedSum":
         """The sum of all parties but those of the group of this number, from 0 on."""
@@ -114,7 +127,7 @@ class MaskedSum:
 
         Every attempt is a round of its own, since a round's masks serve once. Raises QuorumNotReached.
         """
-        question, quorum = round_.question, max(round_.quorum, self.plan.quorum)
+        question, quorum = round_.question, max(round_.quorum, self.plan.least_summed)
         ask = Ask(f"{question.name}.{secrets.token_hex(8)}", question)
         replies = ask_each(self.parties, round_.teachers, ask, round_.deadline_s, round_.on_answer)
         outcomes = {name: _prepared(reply, ask.round_id) for name, reply in replies.items()}

@@ -127,10 +127,11 @@ class CoordinatorSum:
             raise SumAborted("this sum is finished or has failed; start a new round")
 
     def _close(self) -> None:
-        quorum, left = self.setup.plan.quorum, len(self._answered)
-        if left < quorum and self.phase is not Phase.UNMASK:
+        plan, left = self.setup.plan, len(self._answered)
+        needed = plan.least_summed if self.phase <= Phase.MASK else plan.quorum
+        if left < needed and self.phase is not Phase.UNMASK:
             raise TooFewSurvivors(
-                f"{left} of {self.setup.plan.parties} parties answered {self.phase.name.lower()}; {quorum} are needed"
+                f"{left} of {plan.parties} parties answered {self.phase.name.lower()}; {needed} are needed"
             )
         order = np.array(sorted(self._answered), dtype=np.int64)
         if self.phase is Phase.ADVERTISE:

@@ -293,9 +293,9 @@ class PartySum:
             raise InconsistentSurvivors(f"{error}: another list was signed, or the signature is forged") from None
 
     def _require_quorum(self, count: int, whom: str) -> None:
-        quorum = self.setup.plan.quorum
-        if count < quorum:
-            raise TooFewSurvivors(f"{count} {whom} are left; {quorum} are needed to hide a single vector")
+        least = self.setup.plan.least_summed
+        if count < least:
+            raise TooFewSurvivors(f"{count} {whom} are left; {least} are needed to hide a single vector")
 
     def _channel_key(self, own: X25519PrivateKey, peer: int, sender: int, receiver: int) -> bytes:
         """The key that seals the one message from sender to receiver."""

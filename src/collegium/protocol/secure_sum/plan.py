@@ -8,7 +8,7 @@ A_s, B_s and s* that are computed here.
 import hashlib
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 import numpy as np
@@ -43,6 +43,8 @@ class GraphPlan:
     secrecy_failure, liveness_failure : the computed bounds (probabilities; 0 for the complete graph).
     quorum : Q, fewest participants, survivors and signatures that an honest party accepts; at least `least_quorum`.
     isolated : s*, honest survivors that a coordinator choosing the drop-outs can leave out unseen.
+    summed : S, fewest survivors that an honest party accepts, where these are more than the quorum; else 0. Once their
+        masked vectors are there, a quorum of them opens the sum.
     """
 
     parties: int
@@ -55,6 +57,17 @@ class GraphPlan:
     liveness_failure: float
     quorum: int
     isolated: int = 0
+    summed: int = 0
+
+    @property
+    def least_summed(self) -> int:
+        """Fewest vectors that any opened sum holds."""
+        return max(self.quorum, self.summed)
+
+    @property
+    def of_all(self) -> "GraphPlan":
+        """The same graph for a sum of the vectors of all parties: whoever sends none ends it before it is opened."""
+        return replace(self, summed=self.parties)
 
     @property
     def majority(self) -> int:
@@ -69,7 +82,7 @@ class GraphPlan:
     @property
     def honest_survivors(self) -> int:
         """Fewest honest parties whose vectors any opened sum holds."""
-        return self.quorum - self.colluding - self.isolated
+        return self.least_summed - self.colluding - self.isolated
 
     def __str__(self) -> str:
         shape = "all others" if self.complete else f"{self.neighbours} others each"

@@ -132,7 +132,7 @@ class SumSetup:
             struct.pack("<IIIII", *facts),
             struct.pack("<II", self.groups, len(self.names)),
             *(_with_length(name) + self.roster[name] for name in self.names),
-            struct.pack("<I", self.left_out) if self.left_out else b"",
+            struct.pack("<II", self.left_out, plan.summed) if self.left_out or plan.summed else b"",
         ]
         return hashlib.sha256(b"".join(fields)).digest()
 
@@ -177,6 +177,7 @@ class SumSetup:
             quorum=self.plan.quorum,
             groups=self.groups,
             left_out=self.left_out,
+            summed=self.plan.summed,
         )
 
 
@@ -213,6 +214,10 @@ def accept_parameters(
             f"a quorum of {quorum} among {parties} parties with {colluding} colluders is proposed; at least "
             f"{least_quorum(parties, colluding)} keep two lists of survivors from being signed"
         )
+    if parameters.summed and not quorum <= parameters.summed <= parties:
+        raise InsufficientPlan(
+            f"a sum of at least {parameters.summed} vectors is proposed, with a quorum of {quorum} of {parties} parties"
+        )
     target = 2.0 ** -(parameters.security_bits + 1)
     failure, isolated = secrecy_failure(parties, quorum, colluding, k, t, target)
     if parameters.security_bits < security_bits or failure > target:
@@ -222,7 +227,8 @@ def accept_parameters(
         )
     dropped = parties - quorum
     liveness = 0.0 if k == parties - 1 else liveness_failure(parties, dropped, k, t)
-    plan = GraphPlan(parties, k, t, colluding, dropped, parameters.security_bits, failure, liveness, quorum, isolated)
+    found = failure, liveness, quorum, isolated, parameters.summed
+    plan = GraphPlan(parties, k, t, colluding, dropped, parameters.security_bits, *found)
     setup = SumSetup(
         parameters.consortium,
         parameters.round_id,

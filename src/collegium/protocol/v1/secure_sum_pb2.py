@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&collegium/protocol/v1/secure_sum.proto\x12\x0c\x63ollegium.v1\"\x9e\x02\n\x10SecureSumRequest\x12\r\n\x05setup\x18\x01 \x01(\x0c\x12\x35\n\x0e\x61\x64vertise_keys\x18\x02 \x01(\x0b\x32\x1b.collegium.v1.AdvertiseKeysH\x00\x12-\n\nshare_keys\x18\x03 \x01(\x0b\x32\x17.collegium.v1.ShareKeysH\x00\x12-\n\nmask_input\x18\x04 \x01(\x0b\x32\x17.collegium.v1.MaskInputH\x00\x12\x35\n\x0esign_survivors\x18\x05 \x01(\x0b\x32\x1b.collegium.v1.SignSurvivorsH\x00\x12&\n\x06unmask\x18\x06 \x01(\x0b\x32\x14.collegium.v1.UnmaskH\x00\x42\x07\n\x05phase\"\xac\x02\n\x0eSecureSumReply\x12\r\n\x05setup\x18\x01 \x01(\x0c\x12\x37\n\x0fkeys_advertised\x18\x02 \x01(\x0b\x32\x1c.collegium.v1.KeysAdvertisedH\x00\x12/\n\x0bkeys_shared\x18\x03 \x01(\x0b\x32\x18.collegium.v1.KeysSharedH\x00\x12\x31\n\x0cinput_masked\x18\x04 \x01(\x0b\x32\x19.collegium.v1.InputMaskedH\x00\x12\x39\n\x10survivors_signed\x18\x05 \x01(\x0b\x32\x1d.collegium.v1.SurvivorsSignedH\x00\x12*\n\x08unmasked\x18\x06 \x01(\x0b\x32\x16.collegium.v1.UnmaskedH\x00\x42\x07\n\x05phase\"\x8b\x02\n\rSumParameters\x12\x12\n\nconsortium\x18\x01 \x01(\t\x12\x10\n\x08round_id\x18\x02 \x01(\t\x12\x0e\n\x06length\x18\x03 \x01(\r\x12\x0b\n\x03low\x18\x04 \x01(\x12\x12\x0c\n\x04high\x18\x05 \x01(\x12\x12\x11\n\tring_bits\x18\x06 \x01(\r\x12\x12\n\nneighbours\x18\x07 \x01(\r\x12\x11\n\tthreshold\x18\x08 \x01(\r\x12\x11\n\tcolluding\x18\t \x01(\r\x12\x15\n\rsecurity_bits\x18\n \x01(\r\x12\x13\n\x0bnoise_reach\x18\x0b \x01(\x04\x12\x0e\n\x06quorum\x18\x0c \x01(\r\x12\x0e\n\x06groups\x18\r \x01(\r\x12\x10\n\x08left_out\x18\x0e \x01(\r\"@\n\rAdvertiseKeys\x12/\n\nparameters\x18\x01 \x01(\x0b\x32\x1b.collegium.v1.SumParameters\" \n\x0eKeysAdvertised\x12\x0e\n\x06\x61\x64vert\x18\x01 \x01(\x0c\"J\n\tShareKeys\x12\x0f\n\x07holders\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61\x64verts\x18\x02 \x01(\x0c\x12\x0c\n\x04root\x18\x03 \x01(\x0c\x12\r\n\x05proof\x18\x04 \x01(\x0c\":\n\nKeysShared\x12\x1c\n\x14self_seed_commitment\x18\x01 \x01(\x0c\x12\x0e\n\x06shares\x18\x02 \x01(\x0c\"N\n\tMaskInput\x12\x0f\n\x07sharers\x18\x01 \x01(\x0c\x12\x0f\n\x07senders\x18\x02 \x01(\x0c\x12\x0e\n\x06shares\x18\x03 \x01(\x0c\x12\x0f\n\x07\x61\x64verts\x18\x04 \x01(\x0c\"H\n\x0bInputMasked\x12\x11\n\tring_bits\x18\x01 \x01(\r\x12\x0e\n\x06vector\x18\x02 \x01(\x0c\x12\x16\n\x0eview_signature\x18\x03 \x01(\x0c\"\"\n\rSignSurvivors\x12\x11\n\tsurvivors\x18\x01 \x01(\x0c\"$\n\x0fSurvivorsSigned\x12\x11\n\tsignature\x18\x01 \x01(\x0c\"\x87\x01\n\x06Unmask\x12\x11\n\tsurvivors\x18\x01 \x01(\x0c\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x0c\x12\x0f\n\x07signers\x18\x03 \x01(\x0c\x12\x0c\n\x04root\x18\x04 \x01(\x0c\x12\x12\n\nsignatures\x18\x05 \x01(\x0c\x12\r\n\x05proof\x18\x06 \x01(\x0c\x12\x17\n\x0fview_signatures\x18\x07 \x01(\x0c\"\x1a\n\x08Unmasked\x12\x0e\n\x06shares\x18\x01 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&collegium/protocol/v1/secure_sum.proto\x12\x0c\x63ollegium.v1\"\x9e\x02\n\x10SecureSumRequest\x12\r\n\x05setup\x18\x01 \x01(\x0c\x12\x35\n\x0e\x61\x64vertise_keys\x18\x02 \x01(\x0b\x32\x1b.collegium.v1.AdvertiseKeysH\x00\x12-\n\nshare_keys\x18\x03 \x01(\x0b\x32\x17.collegium.v1.ShareKeysH\x00\x12-\n\nmask_input\x18\x04 \x01(\x0b\x32\x17.collegium.v1.MaskInputH\x00\x12\x35\n\x0esign_survivors\x18\x05 \x01(\x0b\x32\x1b.collegium.v1.SignSurvivorsH\x00\x12&\n\x06unmask\x18\x06 \x01(\x0b\x32\x14.collegium.v1.UnmaskH\x00\x42\x07\n\x05phase\"\xac\x02\n\x0eSecureSumReply\x12\r\n\x05setup\x18\x01 \x01(\x0c\x12\x37\n\x0fkeys_advertised\x18\x02 \x01(\x0b\x32\x1c.collegium.v1.KeysAdvertisedH\x00\x12/\n\x0bkeys_shared\x18\x03 \x01(\x0b\x32\x18.collegium.v1.KeysSharedH\x00\x12\x31\n\x0cinput_masked\x18\x04 \x01(\x0b\x32\x19.collegium.v1.InputMaskedH\x00\x12\x39\n\x10survivors_signed\x18\x05 \x01(\x0b\x32\x1d.collegium.v1.SurvivorsSignedH\x00\x12*\n\x08unmasked\x18\x06 \x01(\x0b\x32\x16.collegium.v1.UnmaskedH\x00\x42\x07\n\x05phase\"\x9b\x02\n\rSumParameters\x12\x12\n\nconsortium\x18\x01 \x01(\t\x12\x10\n\x08round_id\x18\x02 \x01(\t\x12\x0e\n\x06length\x18\x03 \x01(\r\x12\x0b\n\x03low\x18\x04 \x01(\x12\x12\x0c\n\x04high\x18\x05 \x01(\x12\x12\x11\n\tring_bits\x18\x06 \x01(\r\x12\x12\n\nneighbours\x18\x07 \x01(\r\x12\x11\n\tthreshold\x18\x08 \x01(\r\x12\x11\n\tcolluding\x18\t \x01(\r\x12\x15\n\rsecurity_bits\x18\n \x01(\r\x12\x13\n\x0bnoise_reach\x18\x0b \x01(\x04\x12\x0e\n\x06quorum\x18\x0c \x01(\r\x12\x0e\n\x06groups\x18\r \x01(\r\x12\x10\n\x08left_out\x18\x0e \x01(\r\x12\x0e\n\x06summed\x18\x0f \x01(\r\"@\n\rAdvertiseKeys\x12/\n\nparameters\x18\x01 \x01(\x0b\x32\x1b.collegium.v1.SumParameters\" \n\x0eKeysAdvertised\x12\x0e\n\x06\x61\x64vert\x18\x01 \x01(\x0c\"J\n\tShareKeys\x12\x0f\n\x07holders\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61\x64verts\x18\x02 \x01(\x0c\x12\x0c\n\x04root\x18\x03 \x01(\x0c\x12\r\n\x05proof\x18\x04 \x01(\x0c\":\n\nKeysShared\x12\x1c\n\x14self_seed_commitment\x18\x01 \x01(\x0c\x12\x0e\n\x06shares\x18\x02 \x01(\x0c\"N\n\tMaskInput\x12\x0f\n\x07sharers\x18\x01 \x01(\x0c\x12\x0f\n\x07senders\x18\x02 \x01(\x0c\x12\x0e\n\x06shares\x18\x03 \x01(\x0c\x12\x0f\n\x07\x61\x64verts\x18\x04 \x01(\x0c\"H\n\x0bInputMasked\x12\x11\n\tring_bits\x18\x01 \x01(\r\x12\x0e\n\x06vector\x18\x02 \x01(\x0c\x12\x16\n\x0eview_signature\x18\x03 \x01(\x0c\"\"\n\rSignSurvivors\x12\x11\n\tsurvivors\x18\x01 \x01(\x0c\"$\n\x0fSurvivorsSigned\x12\x11\n\tsignature\x18\x01 \x01(\x0c\"\x87\x01\n\x06Unmask\x12\x11\n\tsurvivors\x18\x01 \x01(\x0c\x12\x0f\n\x07\x64ropped\x18\x02 \x01(\x0c\x12\x0f\n\x07signers\x18\x03 \x01(\x0c\x12\x0c\n\x04root\x18\x04 \x01(\x0c\x12\x12\n\nsignatures\x18\x05 \x01(\x0c\x12\r\n\x05proof\x18\x06 \x01(\x0c\x12\x17\n\x0fview_signatures\x18\x07 \x01(\x0c\"\x1a\n\x08Unmasked\x12\x0e\n\x06shares\x18\x01 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,25 +36,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SECURESUMREPLY']._serialized_start=346
   _globals['_SECURESUMREPLY']._serialized_end=646
   _globals['_SUMPARAMETERS']._serialized_start=649
-  _globals['_SUMPARAMETERS']._serialized_end=916
-  _globals['_ADVERTISEKEYS']._serialized_start=918
-  _globals['_ADVERTISEKEYS']._serialized_end=982
-  _globals['_KEYSADVERTISED']._serialized_start=984
-  _globals['_KEYSADVERTISED']._serialized_end=1016
-  _globals['_SHAREKEYS']._serialized_start=1018
-  _globals['_SHAREKEYS']._serialized_end=1092
-  _globals['_KEYSSHARED']._serialized_start=1094
-  _globals['_KEYSSHARED']._serialized_end=1152
-  _globals['_MASKINPUT']._serialized_start=1154
-  _globals['_MASKINPUT']._serialized_end=1232
-  _globals['_INPUTMASKED']._serialized_start=1234
-  _globals['_INPUTMASKED']._serialized_end=1306
-  _globals['_SIGNSURVIVORS']._serialized_start=1308
-  _globals['_SIGNSURVIVORS']._serialized_end=1342
-  _globals['_SURVIVORSSIGNED']._serialized_start=1344
-  _globals['_SURVIVORSSIGNED']._serialized_end=1380
-  _globals['_UNMASK']._serialized_start=1383
-  _globals['_UNMASK']._serialized_end=1518
-  _globals['_UNMASKED']._serialized_start=1520
-  _globals['_UNMASKED']._serialized_end=1546
+  _globals['_SUMPARAMETERS']._serialized_end=932
+  _globals['_ADVERTISEKEYS']._serialized_start=934
+  _globals['_ADVERTISEKEYS']._serialized_end=998
+  _globals['_KEYSADVERTISED']._serialized_start=1000
+  _globals['_KEYSADVERTISED']._serialized_end=1032
+  _globals['_SHAREKEYS']._serialized_start=1034
+  _globals['_SHAREKEYS']._serialized_end=1108
+  _globals['_KEYSSHARED']._serialized_start=1110
+  _globals['_KEYSSHARED']._serialized_end=1168
+  _globals['_MASKINPUT']._serialized_start=1170
+  _globals['_MASKINPUT']._serialized_end=1248
+  _globals['_INPUTMASKED']._serialized_start=1250
+  _globals['_INPUTMASKED']._serialized_end=1322
+  _globals['_SIGNSURVIVORS']._serialized_start=1324
+  _globals['_SIGNSURVIVORS']._serialized_end=1358
+  _globals['_SURVIVORSSIGNED']._serialized_start=1360
+  _globals['_SURVIVORSSIGNED']._serialized_end=1396
+  _globals['_UNMASK']._serialized_start=1399
+  _globals['_UNMASK']._serialized_end=1534
+  _globals['_UNMASKED']._serialized_start=1536
+  _globals['_UNMASKED']._serialized_end=1562
 # @@protoc_insertion_point(module_scope)

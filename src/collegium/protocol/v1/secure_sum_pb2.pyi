@@ -38,7 +38,7 @@ class SecureSumReply(_message.Message):
     def __init__(self, setup: _Optional[bytes] = ..., keys_advertised: _Optional[_Union[KeysAdvertised, _Mapping]] = ..., keys_shared: _Optional[_Union[KeysShared, _Mapping]] = ..., input_masked: _Optional[_Union[InputMasked, _Mapping]] = ..., survivors_signed: _Optional[_Union[SurvivorsSigned, _Mapping]] = ..., unmasked: _Optional[_Union[Unmasked, _Mapping]] = ...) -> None: ...
 
 class SumParameters(_message.Message):
-    __slots__ = ("consortium", "round_id", "length", "low", "high", "ring_bits", "neighbours", "threshold", "colluding", "security_bits", "noise_reach", "quorum", "groups", "left_out")
+    __slots__ = ("consortium", "round_id", "length", "low", "high", "ring_bits", "neighbours", "threshold", "colluding", "security_bits", "noise_reach", "quorum", "groups", "left_out", "summed")
     CONSORTIUM_FIELD_NUMBER: _ClassVar[int]
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,7 @@ class SumParameters(_message.Message):
     QUORUM_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    SUMMED_FIELD_NUMBER: _ClassVar[int]
     consortium: str
     round_id: str
     length: int
@@ -67,7 +68,8 @@ class SumParameters(_message.Message):
     quorum: int
     groups: int
     left_out: int
-    def __init__(self, consortium: _Optional[str] = ..., round_id: _Optional[str] = ..., length: _Optional[int] = ..., low: _Optional[int] = ..., high: _Optional[int] = ..., ring_bits: _Optional[int] = ..., neighbours: _Optional[int] = ..., threshold: _Optional[int] = ..., colluding: _Optional[int] = ..., security_bits: _Optional[int] = ..., noise_reach: _Optional[int] = ..., quorum: _Optional[int] = ..., groups: _Optional[int] = ..., left_out: _Optional[int] = ...) -> None: ...
+    summed: int
+    def __init__(self, consortium: _Optional[str] = ..., round_id: _Optional[str] = ..., length: _Optional[int] = ..., low: _Optional[int] = ..., high: _Optional[int] = ..., ring_bits: _Optional[int] = ..., neighbours: _Optional[int] = ..., threshold: _Optional[int] = ..., colluding: _Optional[int] = ..., security_bits: _Optional[int] = ..., noise_reach: _Optional[int] = ..., quorum: _Optional[int] = ..., groups: _Optional[int] = ..., left_out: _Optional[int] = ..., summed: _Optional[int] = ...) -> None: ...
 
 class AdvertiseKeys(_message.Message):
     __slots__ = ("parameters",)
