@@ -174,9 +174,7 @@ class Ended:
             "settled sums": not list(folder.glob("open-sum-*")),
         }
         missing = tuple(name for name, there in complete.items() if not there)
-        # A sum without all institutions is stated apart, and costs the same.
-        charges = sorted((one.purpose.removesuffix(" with other shares of noise"), one.queries) for one in paid)
-        return cls(missing, tuple(charges), len(institutions.opened))
+        return cls(missing, tuple(sorted((one.purpose, one.queries) for one in paid)), len(institutions.opened))
 
 
 @cache

@@ -6,7 +6,7 @@ charge whose outcome was lost in a crash is taken up again rather than paid twic
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from collegium.errors import BudgetExceeded
@@ -17,8 +17,8 @@ from collegium_accounting.analysis.epsilons import Bound
 from collegium_accounting.game.laws import Law, VectorLaw, block_epsilon
 from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Mechanism, Stage, Unit
 
-_APART = " with other shares of noise"
-"""Ends what the ledger calls sums over all records whose noise other parties add than that of the first."""
+_APART = " not by groups"
+"""Ends what the ledger calls sums over all records that are not by groups, where the first one is."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Statement:
     ----------
     unit : what one neighbour may change; the ledger's budget is counted in it.
     added : who adds the noise of the labels' sums.
-    apart : who else may add the noise of sums over all records: where a party stays away, or after a sum by groups.
+    apart : who adds the noise of sums over all records that are not by groups, where the first one is.
     others : further units that the ledger states the cost for, by their names.
     queries : of the whole run; the ledger's terms make room for so many at a time.
     bound : whether to charge by the exact accountant, or what published accountants charge.
@@ -107,7 +107,7 @@ class Statement:
         ]
         """One slot for each stage of the labels, in their order."""
         self.sums_apart = dict[AddedBy, Slot]()
-        """The slots of sums over all records whose noise others add, by who adds it."""
+        """The slots of sums over all records that are not by groups, where the first one is, by who adds the noise."""
         for adding in apart:
             (stage,) = mechanism.summed(adding)
             step = Step.of(mechanism, stage, units, bound, classes)
@@ -119,6 +119,11 @@ class Statement:
         assert self._for_the_run is not None  # there are such sums
         purpose = self._for_the_run[0]
         return Slot(purpose, self.stages[0].stage, self._laws[purpose], self._steps[purpose])
+
+    def of_all(self, slot: Slot, added: AddedBy) -> Slot:
+        """The same place, where more parties are sure to add noise: each adds less, at the same cost."""
+        (stage,) = self._mechanism.summed(added)
+        return replace(slot, stage=stage)
 
     def pay(self, slot: Slot, names: Sequence[str], *, further: int = 0) -> int:
         """The charge of one release: one that a crash left without an outcome, or a new one.
@@ -147,7 +152,7 @@ class Statement:
                 ledger.charge(run, rounds, expected=self._laws[run])
         elif self._for_the_run is not None and purpose == self._for_the_run[0]:
             self._make_room(purpose, 1 + further)
-        elif slot in self.sums_apart.values():
+        elif any(slot.purpose == one.purpose for one in self.sums_apart.values()):
             self._require_room(purpose, 1 + further, slot.laws)
             return ledger.charge(purpose, names, slot.laws, step=slot.step)
         elif not self._fits_beside(purpose):

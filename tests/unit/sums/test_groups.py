@@ -178,7 +178,7 @@ def test_where_groups_cost_too_much_the_first_sum_alone_is_by_groups(
     with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
         epsilon = ledger.epsilon()
         charges = [one.content for one in ledger.entries() if isinstance(one.content, Charge)]
-    assert Counter(one.purpose for one in charges[:-1]) == {"sums": 1, "sums with other shares of noise": 2}
+    assert Counter(one.purpose for one in charges[:-1]) == {"sums": 1, "sums not by groups": 2}
     three = account(ClassSums(sigma=4.0, classes=10, rounds=3), delta=1e-5).epsilon
     assert three <= epsilon < three * (1 + 1e-6), "it costs what it costs in any case"
     least, highest = verify(tmp_path / "ledger.sqlite").bounds("record", "add-remove")
@@ -201,7 +201,7 @@ def test_a_later_sum_that_was_begun_is_opened_by_another_process_and_paid_once(
     with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
         charges = [one.content for one in ledger.entries() if isinstance(one.content, Charge)]
     assert len(charges) == 4
-    assert changes or [one.purpose for one in charges[:-1]] == ["sums", *["sums with other shares of noise"] * 2]
+    assert changes or [one.purpose for one in charges[:-1]] == ["sums", *["sums not by groups"] * 2]
 
 
 def test_a_group_that_lacks_a_party_is_summed_with_the_others(

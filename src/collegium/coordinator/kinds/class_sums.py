@@ -416,10 +416,11 @@ class SumsOfRun:
         return RunQuestion([self._asking.name], asked, sums, further=further)
 
     def _slot(self, sums: VoteSum) -> Slot:
-        """Where rounds that are added up so were stated."""
-        statement = self._releases.statement
+        """Where the next round is stated where it is added up so."""
+        statement, ordinary = self._releases.statement, self._next_sum
         first = statement.sums
-        return first if sums.added == first.stage.added else statement.sums_apart[sums.added]
+        slot = first if ordinary.added == first.stage.added else statement.sums_apart[ordinary.added]
+        return slot if sums.added == ordinary.added else statement.of_all(slot, sums.added)
 
     def _all_are(self, here: Collection[str], sums: VoteSum) -> bool:
         """Whether all parties of a sum are there, and none of them stayed away from one in this process."""

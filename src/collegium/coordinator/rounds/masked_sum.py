@@ -73,10 +73,9 @@ class MaskedSum:
 
     @property
     def added_apart(self) -> set[AddedBy]:
-        """Who may add the noise of sums over all records of one run: of all parties or not, by groups or after one."""
-        following = [self.without(number) for number in range(len(self.rest))]
-        following += [self.together] if self.once else []
-        return {one.added for sums in (self, *following) for one in (sums, sums.of_all)}
+        """Who adds the noise of sums that may follow one by groups and are not by groups themselves."""
+        rest = {self.without(number).added for number in range(len(self.rest))}
+        return rest | {self.together.added} if self.once else rest
 
     @property
     def weakest(self) -> GraphPlan:

@@ -55,9 +55,8 @@ from collegium.logs import event
 from collegium.models.students import mark_rehearsed, read_student
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.question import about_all_records
 from collegium.protocol.rehearsals import is_rehearsal
-from collegium_accounting.mechanisms import AddedBy, IntArray
+from collegium_accounting.mechanisms import IntArray
 
 logger = logging.getLogger("collegium.coordinator")
 
@@ -224,16 +223,13 @@ class OpenRun:
         """What this run states to the ledger: labels, sums and counts."""
         mechanism = self._setup.mechanism
         units = {name: mechanism.unit(votes) for name, votes in self._kind.votes_per_unit.items()}
-        sums, apart = self._setup.vote_sum, set[AddedBy]()
-        added = sums.added
-        if isinstance(sums, MaskedSum) and about_all_records(self._config.mechanism.kind):
-            added, apart = sums.of_all.added, sums.added_apart - {sums.of_all.added}
+        sums = self._setup.vote_sum
         return Statement(
             self._ledger,
             mechanism,
             units.pop(self._config.budget.unit),
-            added=added,
-            apart=apart,
+            added=sums.added,
+            apart=sums.added_apart if isinstance(sums, MaskedSum) else (),
             others=units,
             queries=self._config.queries.count,
             classes=len(self._config.task.classes),
