@@ -20,6 +20,8 @@ from collegium.protocol.kinds.near_records import CastNeighbours, weight_units
 from collegium.protocol.question import keys
 from collegium_accounting.units import IntArray
 
+_AT_ONCE = 2048
+
 
 class NeighbourIndex:
     """Finds who votes on a query, and with which weight.
