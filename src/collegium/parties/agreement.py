@@ -162,37 +162,39 @@ def _apart(sums: Array, mean: Array) -> Array:
 def _alike(sample: Array, labels: NDArray[np.int64], theirs: Array, known: float) -> tuple[Array, Array]:
     """`Agreement.alike` of each class, ``[2, classes]``, and of all together, ``[2]``.
 
-    How frequent the classes are among the others follows from their sum by the mean own record of each class. How far
-    apart the classes lie is left out: every two are taken to be as far apart as any two, which of two is so.
+    How frequent the classes are among the others follows from how long their sums are along the mean own record, or
+    along that of each class; the smaller part counts. Every two classes are taken to be as far apart as any two.
 
     Parameters
     ----------
     theirs : the others' sum of each class, in records, of sum 0 over the classes, ``[classes, dimensions]``.
     known : how many the others are.
     """
-    classes = len(theirs)
+    classes, mean = len(theirs), sample.mean(axis=0)
     counts = np.bincount(labels, minlength=classes).astype(np.float64)
-    means = np.tile(sample.mean(axis=0), (classes, 1))
+    here, apart = counts / counts.sum(), np.eye(classes) - counts / counts.sum()
+    means = np.tile(mean, (classes, 1))
+    there = np.maximum((1.0 + theirs @ mean / (mean @ mean)) / classes, 0.0)
+    few = np.minimum(counts, counts.sum() - counts) < _FEWEST_OF_CLASS
+    few |= np.minimum(there, 1.0 - there) * known < _FEWEST_OF_CLASS
     for label in np.flatnonzero(counts):
         means[label] = sample[labels == label].mean(axis=0)
-    lengths = np.square(means).sum(axis=1)
+    own, parts = (classes * np.diag(here) - here) @ apart, list[Array]()
+    for shares in (there, _frequencies(means, theirs)):
+        others = (classes * np.diag(shares) - shares) @ apart
+        figures = np.array([(own * others).sum(axis=1), np.square(own).sum(axis=1), np.square(others).sum(axis=1)])
+        figures = np.column_stack([figures, figures.sum(axis=1)])
+        parts.append(np.clip(figures[0] / np.where(figures[1:] > 0.0, figures[1:], np.inf), 0.0, 1.0))
+    smaller = np.where([*few, counts.sum() - counts.max() < _FEWEST_OF_CLASS], np.nan, np.minimum(*parts))
+    return smaller[:, :-1], smaller[:, -1]
+
+
+def _frequencies(means: Array, theirs: Array) -> Array:
+    """The shares q, by least squares of the sums C·q_c·means_c − Σ q_k·means_k of each class, with Σ q = 1."""
+    classes, lengths = len(means), np.square(means).sum(axis=1)
     unit = float(lengths.mean()) or 1.0
-    # Least squares of theirs = C·q_c·mean_c − Σ q_k·mean_k, with Σ q = 1.
     normal = np.pad((classes * np.diag(lengths) - means @ means.T) / unit, (0, 1), constant_values=1.0)
     normal[-1, -1] = 0.0
     wanted = np.append((theirs * means).sum(axis=1) / unit, 1.0)
-    there = np.maximum(np.linalg.lstsq(normal, wanted, rcond=None)[0][:-1], 0.0)
-    here, there = counts / counts.sum(), there / (there.sum() or 1.0)
-
-    apart = np.eye(classes) - here
-    own, others = ((classes * np.diag(shares) - shares) @ apart for shares in (here, there))
-    figures = np.array([(own * others).sum(axis=1), np.square(own).sum(axis=1), np.square(others).sum(axis=1)])
-    few = np.minimum(counts, counts.sum() - counts) < _FEWEST_OF_CLASS
-    few |= np.minimum(there, 1.0 - there) * known < _FEWEST_OF_CLASS
-    return _parts(figures, few), _parts(figures.sum(axis=1), counts.sum() - counts.max() < _FEWEST_OF_CLASS)
-
-
-def _parts(figures: Array, few: Any) -> Array:
-    """What part ``figures[0]`` is of each of the two others, from 0 to 1; NaN where there are few records."""
-    parts = np.clip(figures[0] / np.where(figures[1:] > 0.0, figures[1:], np.inf), 0.0, 1.0)
-    return np.asarray(np.where(few, np.nan, parts))
+    found = np.maximum(np.linalg.lstsq(normal, wanted, rcond=None)[0][:-1], 0.0)
+    return np.asarray(found / (found.sum() or 1.0))
