@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.record_votes import KEY, Clinic, plane
 
 from collegium.data import DataSource, Examples, load
+from collegium.data.loading.row_digests import row_digests
 from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.errors import ConfigurationError
 from collegium.parties.answer_book import AnswerBook
@@ -128,3 +130,40 @@ def test_arrays_alone_are_bound_to_the_task_that_encoded_them(tmp_path: Path) ->
     clinic.party = Party("clinic", examples, other, policy=unrestricted, record_rho=1.0, **kept)
     answer = clinic.ask(clinic.question((4,), radius_squared=EVERYTHING, classes=2))
     assert isinstance(answer, Failure) and "another task" in answer.message
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        ["0.00001", "1e-05", "0,00001", "+.00001", "1.0E-5"],
+        ["0", "-0", "-0.0", "-0,00", "+0"],
+        ["1234.5", "1,234.50", "1.234,5", "1 234,5", "1'234.5", "01234.5"],
+        ["1234567", "1.234.567", "1,234,567", "1\u00a0234\u00a0567"],
+        ["0.3", "0.30000000000000004"],
+        ["1", "True", "TRUE", "true"],
+        ["", "NA", "NaN", "null", "?"],
+        ["2026-01-31", "2026-01-31 00:00", "2026-01-31T00:00:00Z", "2026-01-31 00:00:00.000000+00:00"],
+        ["2026-01-31 10:00", "2026-01-31T10:00:00", "2026-01-31 10:00:00.000", "2026-01-31T10:00:00+00:00"],
+        ["M\u00fcller", "Mu\u0308ller", " M\u00fcller "],
+    ],
+)
+def test_no_spelling_of_another_program_gives_a_record_a_second_budget(spellings: list[str]) -> None:
+    digests, _ = row_digests(pd.DataFrame({"a": spellings}), None)
+    assert len(set(digests.tolist())) == 1
+
+
+def test_no_kind_of_number_in_a_file_gives_a_record_a_second_budget() -> None:
+    texts = row_digests(pd.DataFrame({"a": ["0.1", "NA", "3"], "b": ["1", "0", ""]}), None)
+    for kind in ("float32", "Float32", "float64", "Float64"):
+        given = {"a": pd.array([0.1, None, 3], dtype=kind), "b": pd.array([True, False, None], dtype="boolean")}
+        frame = pd.DataFrame(given)
+        assert row_digests(frame, None)[0].tolist() == texts[0].tolist() and row_digests(frame, None)[1] == texts[1]
+    none = pd.DataFrame(index=range(2))
+    vectors = np.array([[1.0, -0.0], [2.0, 3.0]])
+    kinds = [vectors.astype(kind) for kind in ("f2", "f4", "f8", "i1", "i8")]
+    assert len({row_digests(none, given)[0].tobytes() for given in kinds}) == 1
+
+
+def test_columns_whose_names_are_numbers_count() -> None:
+    frame = pd.DataFrame([[1, 2], [3, 4]])
+    assert row_digests(frame, None)[1] == row_digests(frame.rename(columns=str), None)[1]

@@ -15,6 +15,7 @@ from collegium.parties.enrolment import PARTY, Enrolment, not_agreed_to, promise
 from collegium.parties.enrolment import enrol as enrol_party
 from collegium.parties.known_roster import accept_key as accept
 from collegium.protocol.enrolment import given_code
+from collegium.settings import validate_config
 from collegium.whole_files import make_private
 
 DEFAULT = "records.csv"
@@ -116,7 +117,7 @@ def _settled(data: str, query: str | None, **named: str | None) -> str:
         if query is None:
             raise DataError(f'which rows? Write --data {DataSource.hidden(data)} --query "SELECT … FROM …"')
         try:
-            there = columns_found(DataSource(source=data, query=query), None)
+            there = columns_found(validate_config({"source": data, "query": query}, DataSource, "options"), None)
         except (DataError, ConfigurationError) as error:
             raise type(error)(f"{error}; or leave --data out, and name the database in party.toml later") from error
     elif file.suffix.lower() in DATABASE_FILES:

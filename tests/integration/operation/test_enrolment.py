@@ -323,6 +323,8 @@ def test_nobody_there_and_somebody_else_there_are_told_apart(scene: EnrolmentSce
         ("sqlite:///r.db", "y", None, 'which rows? Write --data sqlite:///r.db --query "SELECT … FROM …"'),
         ("r.db", "y", None, 'r.db is a database: write --data sqlite:///r.db --query "SELECT … FROM …"'),
         ("sqlite:///no.db SELECT 1", "y", None, "there is no no.db: correct data.source; or leave --data out"),
+        ("sqlite:///r.db ", "y", None, "query"),
+        ("postgresql://u@host/r?password=SECRET SELECT 1", "y", None, "data.source holds a password: take it out"),
         ("sqlite:///r.db SELECT y FROM t", "x", None, "--label x: sqlite:///r.db has no such column; it has y"),
         ("sqlite:///r.db SELECT y FROM t", "y", None, "cannot reach the enrolment"),
     ],
@@ -347,9 +349,9 @@ def test_a_column_that_the_file_lacks_is_refused_at_once_in_one_line(
     asked = ["--coordinator", nobody, "--name", "ash", "--code", "c", "--fingerprint", "ab" * 32, "--parties", "ash"]
     with contextlib.closing(sqlite3.connect("r.db")) as database:
         database.execute("CREATE TABLE t (y TEXT)")
-    name, _, query = name.partition(" ")
-    asked += [*(["--group", group] if group else []), *(["--query", query] if query else [])]
+    name, asks, query = name.partition(" ")
+    asked += [*(["--group", group] if group else []), *(["--query", query] if asks else [])]
     asked += ["--folder", "ash", "--data", name, "--label", label]
     status, out, err = typed(capsys, "party", "enrol", *asked)
     assert status != 0 and says in err and len(err.splitlines()) == 1 and not out
-    assert not Path("ash/party.toml").exists()
+    assert "SECRET" not in err and not Path("ash/party.toml").exists()

@@ -34,16 +34,18 @@ def met(
     *,
     noise: float = 0.0,
     frequencies: tuple[float, ...] = (0.25,) * CLASSES,
+    here: tuple[float, ...] = (0.25,) * CLASSES,
     apart: float = 0.5,
     records: int = 200,
+    rest: int = 0,
 ) -> Compared | None:
-    """Own records and four times as many others, whose classes are called by these names; noise in contributions."""
+    """Own records and others, by default four times as many, whose classes are called so; noise in contributions."""
     random = np.random.default_rng(seed)
-    here, there = random.integers(0, CLASSES, records), random.choice(CLASSES, 4 * records, p=frequencies)
-    sample, rest = vectors(random, here, apart), vectors(random, there, apart)
+    ours, there = random.choice(CLASSES, records, p=here), random.choice(CLASSES, rest or 4 * records, p=frequencies)
+    sample, found = vectors(random, ours, apart), vectors(random, there, apart)
     standard = noise * ONE * np.sqrt(CLASSES * (CLASSES - 1)) * 128
-    sums = summed(rest, others(there))
-    return compared(sample, own(here), sums + random.normal(0.0, standard, len(sums)) if noise else sums, standard)
+    sums = summed(found, others(there))
+    return compared(sample, own(ours), sums + random.normal(0.0, standard, len(sums)) if noise else sums, standard)
 
 
 def swapped(labels: Labels) -> Labels:
@@ -79,6 +81,32 @@ def test_of_records_that_are_alike_nothing_is_told(noise: float, frequencies: tu
     assert not any(
         (found := met(seed, noise=noise, frequencies=frequencies, apart=apart)) and found.broken for seed in range(20)
     )
+
+
+@pytest.mark.parametrize("apart", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("here", [(1.0, 0.0, 0.0, 0.0), (0.9, 0.04, 0.03, 0.03), (0.25,) * CLASSES])
+@pytest.mark.parametrize("there", [(0.0, 0.0, 0.0, 1.0), (0.03, 0.03, 0.04, 0.9), (0.25,) * CLASSES])
+def test_other_frequencies_of_classes_are_no_other_names(
+    apart: float, here: tuple[float, ...], there: tuple[float, ...]
+) -> None:
+    """Planted once: whoever had one class, or had common what is rare elsewhere, was told so every time."""
+    for seed in range(10):
+        found = met(seed, apart=apart, here=here, frequencies=there)
+        assert found is None or not found.broken
+
+
+@pytest.mark.parametrize(("records", "rest"), [(4, 5000), (6, 5000), (10, 5000), (20, 5000), (40, 5000), (2000, 10)])
+def test_of_few_records_nothing_is_told_by_chance(records: int, rest: int) -> None:
+    """Planted once: of ten records in four classes, whose spread chance made small, one party in five was told so."""
+    for seed in range(20):
+        found = met(seed, apart=1.0, records=records, rest=rest)
+        assert found is None or not found.broken
+
+
+def test_exchanged_classes_are_told_where_their_frequencies_differ() -> None:
+    for seed in range(10):
+        found = met(seed, own=swapped, here=(0.4, 0.2, 0.2, 0.2), frequencies=(0.2, 0.3, 0.3, 0.2))
+        assert found is not None and set(found.classes) <= {0, 1} and found.broken
 
 
 def test_where_noise_hides_the_others_nothing_is_told() -> None:

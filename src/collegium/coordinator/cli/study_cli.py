@@ -40,6 +40,10 @@ def new(
     """
     check_party_name(name, ConfigurationError)
     config = read_consortium(config_file)
+    if trial and config.budget.unit == "party":
+        raise ConfigurationError(
+            "with budget.unit = 'party' no institution compares its records with a sum: leave --trial out"
+        )
     file = ConsortiumFolder(config.consortium.folder, name).run / STUDY_FILE
     spent, _ = _spent(config)
     left = 0.95 * left_beside(spent, config.budget.epsilon, config.budget.delta) or config.budget.epsilon

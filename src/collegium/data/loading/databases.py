@@ -95,7 +95,7 @@ def _url_of(source: DataSource, root: Path | None) -> URL:
         raise ConfigurationError(
             "data.source is no URL of a database: write dialect+driver://user@host/name"
         ) from error
-    if url.password is not None:
+    if url.password is not None or source.shown != source.source:  # as part of the address, or behind ?
         raise ConfigurationError(
             "data.source holds a password: take it out, put it into an environment variable, and name that variable "
             "in data.password_from"

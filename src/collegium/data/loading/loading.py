@@ -244,7 +244,7 @@ def encoded(records: Records, source: DataSource, task: Task) -> Examples:
     inputs = None if records.inputs is None else records.inputs(chosen)
     labels = set(task.classes) if task.multilabel else {source.label or records.label}
     others = _other_columns(records, frame, source, task)
-    whole = [str(name) for name in frame.columns if name not in labels and not (name in others and counts_rows(name))]
+    whole = [name for name in frame.columns if name not in labels and not (str(name) in others and counts_rows(name))]
     return Examples(
         _encoded(records, respelt_numbers(_renamed(records, frame, source), source, task.inputs), inputs, source, task),
         _labels(records, frame, source, task),

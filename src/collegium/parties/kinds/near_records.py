@@ -20,6 +20,8 @@ from collegium.protocol.kinds.near_records import CastNeighbours, weight_units
 from collegium.protocol.question import keys
 from collegium_accounting.units import IntArray
 
+_AT_ONCE = 2048
+
 
 class NeighbourIndex:
     """Finds who votes on a query, and with which weight.
@@ -97,9 +99,12 @@ def agreeing(person: IntArray, labels: IntArray, x: NDArray[Any]) -> NDArray[np.
     """
     _, first, per_person = np.unique(person, return_index=True, return_counts=True)
     agree = np.ones(len(per_person), dtype=np.bool_)
-    for record in np.flatnonzero(per_person[person] > 1):
-        other = first[person[record]]
-        agree[person[record]] &= labels[record] == labels[other] and np.array_equal(x[record], x[other])
+    several = np.flatnonzero(per_person[person] > 1)
+    for start in range(0, len(several), _AT_ONCE):
+        records = several[start : start + _AT_ONCE]
+        others = first[person[records]]
+        equal = (x[records] == x[others]).reshape(len(records), -1).all(axis=1) & (labels[records] == labels[others])
+        agree[person[records[~equal]]] = False
     return agree[person]
 
 
