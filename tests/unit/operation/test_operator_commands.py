@@ -221,6 +221,14 @@ def test_a_trial_is_a_small_study_of_one_sum_and_keeps_the_consortiums_cap_and_u
         expected = given.model_copy(update={"study": pytest.approx(share * given.epsilon)})
         assert study.budget == expected and study.budget.records_per_party == 77
         assert (study.class_sums == 1) == bool(options)
+    config.write_text(BY_SUMS.replace("epsilon = 3.0", 'epsilon = 3.0, unit = "party"'))
+    status, _, err = typed(capsys, "study", "new", config, "of-parties", "--trial")
+    assert status == 2 and "leave it out" in err
+
+
+def test_a_trial_of_votes_is_refused(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = typed(capsys, "study", "new", config, "trial", "--trial")
+    assert status == 2 and "this consortium asks for none" in err
 
 
 @pytest.mark.parametrize("spent", [0.9084, 0.5, 0.999])

@@ -11,6 +11,7 @@ from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumConf
 from collegium.data.values import check_party_name
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.protocol.question import about_all_records
 from collegium.settings import filled, toml_value
 from collegium.whole_files import is_held, make_folder, write_new, write_whole
 from collegium_accounting.game.gaussian import epsilon_beside, largest_mu
@@ -18,10 +19,7 @@ from collegium_accounting.terminal import epsilon_text
 
 TRIAL = 0.2
 """The part of the budget of a study that asks whether the institutions agree."""
-ONE_SUM = """
-[sums]                        # by the first sum each institution reads in its own log whether the others contradict it
-rounds = 1
-"""
+ONE_SUM = "[sums]      # by the first sum each institution reads in its own log whether the others contradict it"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
 
@@ -40,9 +38,10 @@ def new(
     """
     check_party_name(name, ConfigurationError)
     config = read_consortium(config_file)
-    if trial and config.budget.unit == "party":
+    if trial and (config.budget.unit == "party" or not about_all_records(config.mechanism.kind)):
         raise ConfigurationError(
-            "with budget.unit = 'party' no institution compares its records with a sum: leave --trial out"
+            "--trial: institutions compare their records with a class sum over records; this consortium asks for none "
+            "(mechanism.name, budget.unit): leave it out"
         )
     file = ConsortiumFolder(config.consortium.folder, name).run / STUDY_FILE
     spent, _ = _spent(config)
@@ -54,7 +53,7 @@ def new(
         consortium=config.name,
         file=config_file,
         budget=_budget(config, min(left, TRIAL * config.budget.epsilon) if trial else left),
-        sums=ONE_SUM if trial else "",
+        sums=_one_sum(config) if trial else "",
         spent=spent,
         count=config.queries.count,
     )
@@ -105,6 +104,13 @@ def list_(
     for one in studies:
         typer.echo(f"{one['study']:<24}{one['labels'] or 0:>7} labels  {one['state']}")
     typer.echo(f"all together: ε = {epsilon_text(spent)} spent for one {unit}")
+
+
+def _one_sum(config: ConsortiumConfig) -> str:
+    """The section of a trial: one sum, all else as in the consortium's own."""
+    kept = config.sums.model_dump(mode="json", exclude_unset=True) | {"rounds": 1}
+    lines = [f"{name} = {toml_value(value)}" for name, value in kept.items()]
+    return "\n".join(["", ONE_SUM, *lines, ""])
 
 
 def _budget(config: ConsortiumConfig, study: float) -> str:
