@@ -290,7 +290,7 @@ class Methods:
     def noised_by(self, parties: int) -> "Methods":
         """These methods, where so many parties add the noise of sums, each as much as the fewest honest ones need."""
         votes, made = VotesConfig(), copy(self)
-        plan = plan_graph(parties, votes.dropout, votes.collusion, quorum=votes.quorum)
+        plan = plan_graph(parties, votes.dropout, votes.collusion, quorum=votes.quorum).of_all
         made.excess = (parties / plan.honest_survivors) ** 0.5
         return made
 

@@ -418,9 +418,9 @@ def costs(setting: Setting, parties: Sequence[int], seeds: Sequence[int]) -> Ite
 def factors(config: RunConfig, parties: int) -> tuple[float, float]:
     """The noise of all parties together in units of what is charged, in one sum and by three groups."""
     votes, roster = config.votes, {str(number): number.to_bytes(32, "big") for number in range(parties)}
-    one = plan_graph(parties, votes.dropout, votes.collusion, quorum=votes.quorum).honest_survivors
+    one = plan_graph(parties, votes.dropout, votes.collusion, quorum=votes.quorum).of_all.honest_survivors
     groups = plan_groups(roster, 3, votes.dropout, votes.collusion, votes.quorum)
-    least = min(group.plan.honest_survivors for group in groups)
+    least = min(group.plan.of_all.honest_survivors for group in groups)
     return float(np.sqrt(parties / one)), float(np.sqrt(parties / least))
 
 

@@ -573,6 +573,47 @@ def test_a_party_outside_the_roster_cannot_take_part() -> None:
         PartySum(made.setup, "mallory", made.identities["party-0000"].sign, np.zeros(8, dtype=np.int64))
 
 
+@pytest.mark.parametrize("phase", [Phase.MASK, Phase.SIGN])
+def test_of_a_sum_that_needs_all_vectors_no_party_signs_a_list_that_lacks_one(phase: Phase) -> None:
+    """A coordinator that leaves one out would open a sum with less noise than was charged."""
+    made = a_round(plan=plan_graph(6).of_all)
+    assert made.setup.plan.honest_survivors == 5 > plan_graph(6).honest_survivors
+    advance(made, phase)
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        if phase is Phase.MASK:
+            request.mask_input.sharers = bitmap(made, {0, 1, 2, 3, 4})
+        else:
+            request.sign_survivors.survivors = bitmap(made, {0, 1, 2, 3, 4})
+
+    assert isinstance(refusal_of(made, "party-0000", tamper), TooFewSurvivors)
+
+
+@pytest.mark.parametrize("phase", [Phase.ADVERTISE, Phase.SHARE, Phase.MASK, Phase.SIGN, Phase.UNMASK])
+def test_who_stays_away_from_a_sum_of_all_ends_it_before_and_not_after_all_vectors_are_there(phase: Phase) -> None:
+    made = a_round(plan=plan_graph(6).of_all)
+    advance(made, phase)
+    assert collect(made, made.coordinator.requests(), {"party-0000"}) == {}
+    if phase <= Phase.MASK:
+        with pytest.raises(TooFewSurvivors, match="5 of 6"):
+            made.coordinator.close_phase()
+        return
+    made.coordinator.close_phase()
+    advance(made, Phase.DONE)
+    assert len(made.coordinator.result.survivors) == 6
+    assert np.array_equal(made.coordinator.result.total, np.random.default_rng(6).integers(0, 2, (6, 8)).sum(axis=0))
+
+
+@pytest.mark.parametrize("summed", [5, 3, 251])
+def test_a_sum_of_more_vectors_than_there_are_or_fewer_than_the_quorum_is_refused(summed: int) -> None:
+    roster = {f"party-{i:03d}": i.to_bytes(32, "big") for i in range(250)}
+    parameters = SumSetup("c", "r", roster, 10, 0, 1, plan_graph(250).of_all).parameters()
+    assert accept_parameters(parameters, roster, collusion_fraction=0.1).plan.summed == 250
+    parameters.summed = summed
+    with pytest.raises(InsufficientPlan, match="vectors is proposed"):
+        accept_parameters(parameters, roster, collusion_fraction=0.1)
+
+
 def test_a_party_accepts_only_a_graph_that_protects_it() -> None:
     roster = {f"party-{i:03d}": i.to_bytes(32, "big") for i in range(250)}
     setup = SumSetup("c", "r", roster, 10, 0, 1, plan_graph(250))

@@ -1,0 +1,116 @@
+"""Class sums that need the vectors of all institutions: less noise where all are there, nothing lost where not."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.sums_scene import NAMES, POOL, TASK, dies_opening, records
+
+from collegium.coordinator.run import coordinator as run
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.data import Examples
+from collegium.models.arrays import load_arrays
+from collegium.parties.policy import PolicyConfig
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
+from collegium.protocol.replies import Failure
+from collegium.protocol.requests import RequestBody, SecureSumStep
+from collegium.protocol.secure_sum import Phase
+from collegium.protocol.secure_sum.messages import phase_of
+from collegium.settings import validate_config
+from collegium.simulations.local import LocalParties
+from collegium_accounting.mechanisms.class_sums import bound_squared
+
+SIGMA = 4.0
+ONE_AWAY, ALL = math.sqrt(5 / 3), math.sqrt(5 / 4)
+"""The noise of five in units of what is charged: three of them are counted on, or four where all are in the sum."""
+
+
+class Absent:
+    """One institution stays away from one phase of the sums of these numbers, from 1 on, and is there otherwise."""
+
+    def __init__(self, parties: LocalParties, phase: Phase, *sums: int) -> None:
+        self._ask, self._phase, self._sums, self._reached = parties.ask, phase, sums, 0
+        parties.ask = self.ask  # type: ignore[method-assign]
+
+    def ask(self, requests: Mapping[str, RequestBody], **how: Any) -> Any:
+        steps = [one for one in requests.values() if isinstance(one, SecureSumStep)]
+        if not steps or phase_of(steps[0].message) is not self._phase:
+            return self._ask(requests, **how)
+        self._reached += 1
+        if self._reached not in self._sums:
+            return self._ask(requests, **how)
+        there = {name: request for name, request in requests.items() if name != NAMES[0]}
+        return self._ask(there, **how) | {NAMES[0]: Failure("deadline", "it stalled")}
+
+
+@pytest.fixture
+def parties() -> LocalParties:
+    held = {name: records(number, 40) for number, name in enumerate(NAMES)}
+    policy = PolicyConfig(minimum_noise_sums=0.1, queries=20, record_epsilon=99.0, sum_modes=("masked+noised",))
+    return LocalParties({name: (one.x, one.labels()) for name, one in held.items()}, TASK, policy=policy)
+
+
+def labelled(parties: LocalParties, folder: Path, bound: str = "exact") -> list[float]:
+    """The noise of each sum that a run released, in what is charged; each was paid once."""
+    values = {
+        "name": "local",
+        "task": TASK,
+        "pool": {"source": "pool"},
+        "mechanism": {"name": "class-sums", "parameters": {"sigma": SIGMA}},
+        "budget": {"epsilon": 99.0, "bound": bound},
+        "sums": {"rounds": 3},
+    }
+    reach = run.Reach(parties, roster=sorted(parties.signing_keys), signing_keys=parties.signing_keys)
+    config = validate_config(values, RunConfig, "test")
+    record = run.CoordinatorRun(config, reach, run.Storage(folder), public=PublicData(Examples(POOL))).label()
+    assert record.labels is not None and record.labels.answered == len(POOL)
+    verify(folder / "ledger.sqlite")
+    with Ledger.read(folder / "ledger.sqlite") as ledger:
+        charges = [one.content for one in ledger.entries() if isinstance(one.content, Charge)]
+        assert ledger.terms().honest_survivors == 3, "no sum is promised to hold more"
+    assert [one.purpose for one in charges] == ["sums"] * 3 + ["sums, paid with the run"]
+    found = [load_arrays(file, "released vector")[1]["noise"][0] for file in folder.glob("released-*")]
+    return sorted(noise / (SIGMA * math.sqrt(bound_squared(3))) for noise in found)
+
+
+@pytest.mark.parametrize("bound", ["exact", "classic"])
+def test_where_all_are_there_each_adds_less_noise(parties: LocalParties, tmp_path: Path, bound: str) -> None:
+    assert labelled(parties, tmp_path, bound) == pytest.approx([ALL] * 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("phase", [Phase.ADVERTISE, Phase.SHARE, Phase.MASK])
+@pytest.mark.parametrize("bound", ["exact", "classic"])
+def test_where_a_vector_does_not_come_the_sum_is_taken_without_it_and_paid_once(
+    parties: LocalParties, tmp_path: Path, phase: Phase, bound: str
+) -> None:
+    """The first sum is of all; the second is begun again, with the noise of four, and the third does not try."""
+    Absent(parties, phase, 2, 3)
+    expected = sorted([ALL, math.sqrt(4 / 3), ONE_AWAY])
+    assert labelled(parties, tmp_path, bound) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("phase", [Phase.SIGN, Phase.UNMASK])
+def test_once_all_vectors_came_nobody_is_waited_for(parties: LocalParties, tmp_path: Path, phase: Phase) -> None:
+    Absent(parties, phase, 2)
+    assert labelled(parties, tmp_path) == pytest.approx([ALL] * 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_sum_of_all_that_was_begun_is_opened_without_one_of_them(
+    parties: LocalParties, tmp_path: Path, number: int
+) -> None:
+    """The coordinator dies before it opens it, and one institution is away when it is started again."""
+    with dies_opening(number):
+        labelled(parties, tmp_path)
+    gone = parties._parties.pop(NAMES[0])
+    ask = parties.ask
+    with pytest.MonkeyPatch.context() as patch:
+        there = parties._parties.keys()
+        patch.setattr(parties, "ask", lambda asked, **how: ask({n: asked[n] for n in asked if n in there}, **how))
+        noise = labelled(parties, tmp_path)
+    assert gone is not None
+    assert noise == pytest.approx(sorted([ALL] * number + [math.sqrt(4 / 3)] * (3 - number)), rel=1e-4)
