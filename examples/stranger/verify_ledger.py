@@ -76,7 +76,7 @@ def taken(lines, witnesses, ledger):  # blocks that count together: {purpose: [b
         told = {name: said[name] for name in ("mechanism", "parameters", "stage")}  # of however many honest parties
         paid = sum(n for step, n in charges.items() if told.items() <= (json.loads(step) or {}).items())
         each = said["mode"] == "masked+noised" and said["mechanism"] != "individual-knn"
-        due[key := json.dumps([party, told, each or said])] += (said["answers"] if each else 1) * (said["ledger"] == own)
+        due[key := str((party, told, each or said))] += (said["answers"] if each else 1) * (said["ledger"] == own)
         require(paid >= due[key], f"{party} agreed to {due[key]} rounds of {said['mechanism']}; the ledger has {paid}")
     return families
 

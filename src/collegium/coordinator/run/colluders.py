@@ -64,6 +64,7 @@ def _with(  # noqa: PLR0913 -- the symbols of the computation
     for stage in mechanism.summed(planned):
         assert isinstance(stage, GaussianStage)  # parties share no other noise
         # The share of a party stays the same.
-        left = replace(stage, sigma=stage.sigma * math.sqrt(honest / (alone or planned.honest_survivors)), added=AddedBy(honest))
+        sigma = stage.sigma * math.sqrt(honest / (alone or planned.honest_survivors))
+        left = replace(stage, sigma=sigma, added=AddedBy(honest))
         rounds[left.law(unit)] += mechanism.charged_queries(queries, planned)
     return Colluders(colluding, honest, block_epsilon(rounds, delta))
