@@ -18,7 +18,7 @@ def rows() -> list[str]:
     found = []
     for parties in ROSTERS:
         plan = plan_graph(parties, dropout_fraction=0.3, collusion_fraction=0.1, quorum=0.8)
-        for one in beyond_plan(mechanism, plan, mechanism.unit(), DELTA, 1):
+        for one in beyond_plan(mechanism, plan, mechanism.unit(), DELTA, 1, plan.of_all.honest_survivors):
             planned = ", planned" if one.colluding == plan.colluding else ""
             found.append(f"| {parties} | {one.colluding}{planned} | {one.noise_of} | {one.epsilon:.2f} |")
     return found

@@ -59,6 +59,14 @@ def test_a_sum_that_three_honest_parties_noised_is_charged_as_before(
     assert law == VectorLaw(float.fromhex(mu), float.fromhex(slack))
 
 
+def test_a_class_sum_costs_the_same_however_many_honest_parties_share_its_noise() -> None:
+    """A charge pays for the sum of all parties, and for that without those who stay away: by either bound."""
+    sums = create("class-sums", sigma=4.7, classes=10)
+    stages = [sums.summed(AddedBy(honest))[0] for honest in (1, 2, 3, 4, 5, 7, 8, 21, 24, 170, 225)]
+    assert len({stage.law(COMES) for stage in stages}) == 1
+    assert len({tuple(stage.charge((1.5, 2.0, 32.0), COMES).values) for stage in stages}) == 1
+
+
 @pytest.mark.parametrize("unit", [REPLACED, COMES])
 def test_a_threshold_test_costs_one_number_where_the_coordinator_adds_the_noise_and_the_whole_vector_else(
     unit: Unit,

@@ -53,7 +53,7 @@ def read_chain(path, key=None):  # lines, heads and witnesses; every hash and si
 
 
 def taken(lines, witnesses, ledger):  # blocks that count together: {purpose: [block, used, rounds stated last, first]}
-    terms, families, charges = None, {}, Counter()
+    terms, families, charges, due, own = None, {}, Counter(), Counter(), ledger[:32]
     for seq, line in enumerate(lines):
         if line["kind"] == "terms":
             terms = line
@@ -73,11 +73,11 @@ def taken(lines, witnesses, ledger):  # blocks that count together: {purpose: [b
             paid = block["laws"] or (held and all(0 < one["rounds"] <= held[name][1] for name, one in fixed.items()))
             require(line["queries"] > 0 and paid, f"entry {seq}: it charges nothing, and no run is paid for")
     for party, said in ((party, one) for party, *_, text in witnesses for one in json.loads(text)):
-        told = {name: said[name] for name in ("mechanism", "parameters", "stage", "honest_survivors")}.items()
-        paid = sum(rounds for step, rounds in charges.items() if told <= (json.loads(step) or {}).items())
+        told = {name: said[name] for name in ("mechanism", "parameters", "stage")}  # of however many honest parties
+        paid = sum(n for step, n in charges.items() if told.items() <= (json.loads(step) or {}).items())
         each = said["mode"] == "masked+noised" and said["mechanism"] != "individual-knn"
-        why = f"{party} agreed to {said['answers']} rounds of {said['mechanism']}; the ledger has {paid}"
-        require(said["ledger"] != ledger[:32] or paid >= (said["answers"] if each else 1), why)
+        due[key := str((party, told, each or said))] += (said["answers"] if each else 1) * (said["ledger"] == own)
+        require(paid >= due[key], f"{party} agreed to {due[key]} rounds of {said['mechanism']}; the ledger has {paid}")
     return families
 
 

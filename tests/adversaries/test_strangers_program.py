@@ -264,6 +264,16 @@ def fewer_rounds(database: sqlite3.Connection, clinics: Clinics) -> None:
     signed_again(database, clinics, lambda line: line.update(queries=1) if line["kind"] == "charge" else None)
 
 
+def counts_on_more(database: sqlite3.Connection, clinics: Clinics) -> None:
+    """The sums that were charged count on one honest party more than those that parties agreed to: that is one cost."""
+
+    def change(line: dict[str, Any]) -> None:
+        for block in line.get("blocks", {}).values():
+            block["step"]["honest_survivors"] += 1
+
+    signed_again(database, clinics, change)
+
+
 def rounds_given_back(database: sqlite3.Connection, clinics: Clinics) -> None:
     signed_again(database, clinics, lambda line: line.update(queries=-4) if line["kind"] == "charge" else None)
 
@@ -306,3 +316,14 @@ def test_what_was_changed_is_named(
         database.commit()
     code, said = told(ledger)
     assert code == 1 and said.startswith("refused: ") and named in said
+
+
+@pytest.mark.slow
+def test_a_charge_pays_for_a_sum_that_counts_on_fewer_honest_parties(clinics: Clinics, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    shutil.copy(clinics.folder / "ledger.sqlite", ledger)
+    with closing(sqlite3.connect(ledger)) as database:
+        counts_on_more(database, clinics)
+        database.commit()
+    code, said = told(ledger)
+    assert code == 0, said

@@ -162,6 +162,31 @@ def test_a_second_list_is_refused_after_a_restart_too_and_the_first_is_opened(
     assert parties.running.result.survivors == tuple(sorted(NAMES))
 
 
+def test_a_list_of_fewer_than_the_noise_counts_on_is_signed_by_nobody_and_a_quorum_opens_the_whole_one(
+    consortium: Callable[[str], Consortium], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "PLAN", PLAN.of_all)
+    assert PLAN.quorum == 4 and PLAN.honest_survivors == len(NAMES) - PLAN.colluding
+    parties = consortium("masked+noised")
+    parties.prepare()
+    parties.advance(Phase.SIGN)
+    other = next(iter(parties.running.requests().values()))
+    whole = other.sign_survivors.survivors
+    for away in range(len(NAMES)):
+        left = [number for number in range(len(NAMES)) if number != away]
+        other.sign_survivors.survivors = pack_set(np.array(left), len(NAMES))
+        refused = parties.hub.ask(dict.fromkeys(NAMES, SecureSumStep(other)))
+        assert {reply.code for reply in refused.values()} == {"secure-sum-too-few-survivors"}
+    other.sign_survivors.survivors = whole
+    for _ in range(2):  # one party stays away for good
+        replies = parties.step()
+        for name in NAMES[1:]:
+            if name in replies:
+                parties.running.accept(name, replies[name].message)
+        parties.running.close_phase()
+    assert parties.running.phase is Phase.DONE and len(parties.running.result.survivors) == len(NAMES)
+
+
 def test_a_round_has_one_vector_and_one_draw_of_noise_however_often_it_is_prepared_and_begun(
     consortium: Callable[[str], Consortium],
 ) -> None:

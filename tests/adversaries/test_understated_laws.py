@@ -28,7 +28,7 @@ from collegium.privacy.ledger.chain import Head, sign
 from collegium.privacy.ledger.entry import Block
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.steps import Step
-from collegium.privacy.ledger.witness import check_witness
+from collegium.privacy.ledger.witness import Witness, check_witness
 from collegium_accounting.game.laws import Law, VectorLaw
 
 pytestmark = pytest.mark.slow
@@ -201,3 +201,18 @@ def test_charges_that_do_not_cover_what_a_party_agreed_to_are_found(finished: Cl
     fewer = {name: n - (change == "fewer charged") for name, n in rounds.items()}
     with pytest.raises(LedgerCorrupt, match="one of them lies"):
         check_witness("c-0", witness, [(terms, fewer)], identity)
+
+
+def test_one_charge_pays_for_one_sum_however_many_honest_parties_that_counts_on(finished: Clinics) -> None:
+    with Ledger.read(finished.folder / "ledger.sqlite") as ledger:
+        charged, witness, identity = ledger.charged(), ledger.witnesses()["c-0"], ledger.identity()
+    (said,) = json.loads(witness.agreed)
+    assert said["honest_survivors"] > 1 and said["answers"] == 4
+
+    def signed(*answers: int) -> Witness:
+        lines = [said | {"honest_survivors": honest, "answers": n} for honest, n in enumerate(answers, start=1)]
+        return witness._replace(agreed=json.dumps(lines))
+
+    assert check_witness("c-0", signed(3, 1), charged, identity) == []
+    with pytest.raises(LedgerCorrupt, match="one of them lies"):
+        check_witness("c-0", signed(3, 2), charged, identity)

@@ -37,6 +37,14 @@ def test_epsilon_is_that_of_the_shares_that_are_left(parties: int, mechanism: st
     assert [one.epsilon for one in found] == sorted(one.epsilon for one in found)
 
 
+def test_a_single_vector_has_the_share_of_the_sum_that_counts_on_most_parties() -> None:
+    plan, sums = plan_graph(5, 0.3, 0.1, quorum=0.8), create("class-sums", sigma=60.0, classes=3)
+    *fewer, alone = beyond_plan(sums, plan, sums.unit(), DELTA, 1, plan.of_all.honest_survivors)
+    assert fewer == beyond_plan(sums, plan, sums.unit(), DELTA, 1)[:-1], "a sum of fewer parties is the worse one"
+    assert alone.noise_of == 1 and plan.of_all.honest_survivors == 4
+    assert alone.epsilon == pytest.approx(closed_form(1.0 / (60.0 / math.sqrt(4))), rel=3e-2)
+
+
 def test_single_vectors_are_seen_from_as_many_as_open_secrets_or_sign_two_lists() -> None:
     for parties in (5, 20, 60):
         plan = plan_graph(parties, 0.3, 0.1, quorum=0.8)

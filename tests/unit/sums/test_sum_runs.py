@@ -20,7 +20,7 @@ from collegium.models.students import read_student
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.requests import Ask
+from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
 from collegium_accounting.game.laws import block_epsilon
@@ -135,6 +135,30 @@ def test_a_round_that_fails_is_asked_again_free_until_there_are_noisy_sums(
     start()
     # Somebody may have seen the sums that were lost. The third charge is for the labels, which costs nothing.
     assert charges() == 3
+
+
+@pytest.mark.parametrize("bound", ["exact", "classic"])
+def test_a_party_that_leaves_while_the_sum_of_all_is_collected_costs_no_second_charge(
+    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """The sum without it is taken under the same charge, by either bound."""
+    honest, masked = parties.ask, list[int]()
+
+    def without_one(requests: Any, **how: Any) -> Any:
+        steps = [r for r in requests.values() if isinstance(r, SecureSumStep)]
+        if steps and steps[0].message.WhichOneof("phase") == "mask_input":
+            masked.append(len(steps))
+            requests = {name: request for name, request in requests.items() if name != NAMES[0]}
+        return honest(requests, **how)
+
+    monkeypatch.setattr(parties, "ask", without_one)
+    asked = config(budget={"epsilon": 9.0, "bound": bound}, votes={"mode": "masked+noised"}, mechanism={
+        "name": "class-sums", "parameters": {"sigma": 3.0}})  # fmt: skip
+    driven(asked, parties, public, tmp_path).label()
+    assert masked == [5, 5], "of all, and then of those who answer"
+    with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
+        assert [e.content.purpose for e in ledger.entries() if isinstance(e.content, Charge)][:-1] == ["sums"]
+    assert not list(tmp_path.glob("open-sum-*"))
 
 
 def test_a_study_pays_for_sums_of_its_own_and_uses_those_of_another_for_nothing(

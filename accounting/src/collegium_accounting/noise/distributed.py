@@ -129,7 +129,7 @@ class NoiseShare:
         grid = check_orders(orders)
         alpha = np.asarray(grid)
         closeness = closeness_to_one_gaussian(self.sigma_share, self.honest_survivors)
-        gaussian = alpha * l2_squared / (2.0 * self.honest_survivors * self.sigma_share * self.sigma_share)
+        gaussian = alpha * l2_squared / (2.0 * self.sigma * self.sigma)  # see `law`
         return RenyiCurve(grid, gaussian + changed_entries * closeness * (2.0 * alpha - 1.0) / (alpha - 1.0))
 
     def law(self, l2: float, changed_entries: int) -> Law:

@@ -301,6 +301,7 @@ class _JudgedRounds:
         )
 
 
+# More than 15 methods: the rounds of one run, each of which follows from those before.
 class SumsOfRun:
     """The class sums of one run; ``first_name`` is how the first of them is charged.
 

@@ -183,7 +183,8 @@ def _colluders(config: RunConfig, names: Sequence[str], queries: int) -> tuple[C
     mechanism, teachers = configured_mechanism(config), config.teachers
     votes = 1 if teachers is None else teachers.per_party
     unit = mechanism.unit() if budget.unit == "record" else mechanism.party_unit(votes)
-    return tuple(beyond_plan(mechanism, summed.weakest, unit, budget.delta, queries))
+    most = summed.of_all.added.honest_survivors if about_all_records(config.mechanism.kind) else 0
+    return tuple(beyond_plan(mechanism, summed.weakest, unit, budget.delta, queries, most))
 
 
 class _Nobody:

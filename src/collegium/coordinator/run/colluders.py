@@ -38,27 +38,33 @@ def breaking(plan: GraphPlan) -> int:
     return max(plan.colluding + 1, min(opens, 2 * plan.quorum - plan.parties))
 
 
-def beyond_plan(mechanism: Mechanism, plan: GraphPlan, unit: Unit, delta: float, queries: int) -> list[Colluders]:
+def beyond_plan(  # one parameter for each symbol of the computation
+    mechanism: Mechanism, plan: GraphPlan, unit: Unit, delta: float, queries: int, most: int = 0
+) -> list[Colluders]:
     """ε with the planned number of colluders, one more, half-way to those that open single vectors, and with these.
 
     Parameters
     ----------
     mechanism : whose noise the parties add.
     queries : that go through all of its steps.
+    most : honest parties that the smallest share of noise counts on; those of the plan if 0.
     """
     worst = min(breaking(plan), plan.parties - 1)
+    alone = max(most, plan.honest_survivors)
     some = sorted({plan.colluding, plan.colluding + 1, (plan.colluding + worst) // 2, worst})
-    return [_with(mechanism, plan, unit, delta, queries, number, number >= worst) for number in some]
+    return [_with(mechanism, plan, unit, delta, queries, number, alone if number >= worst else 0) for number in some]
 
 
 def _with(  # noqa: PLR0913 -- the symbols of the computation
-    mechanism: Mechanism, plan: GraphPlan, unit: Unit, delta: float, queries: int, colluding: int, opened: bool
+    mechanism: Mechanism, plan: GraphPlan, unit: Unit, delta: float, queries: int, colluding: int, alone: int
 ) -> Colluders:
-    honest = 1 if opened else max(1, plan.honest_survivors - (colluding - plan.colluding))
+    """``alone``, where single vectors are seen, is of how many shares one is seen; else 0."""
+    honest = 1 if alone else max(1, plan.honest_survivors - (colluding - plan.colluding))
     planned, rounds = AddedBy(plan.honest_survivors), Counter[Law]()
     for stage in mechanism.summed(planned):
         assert isinstance(stage, GaussianStage)  # parties share no other noise
         # The share of a party stays the same.
-        left = replace(stage, sigma=stage.sigma * math.sqrt(honest / planned.honest_survivors), added=AddedBy(honest))
+        sigma = stage.sigma * math.sqrt(honest / (alone or planned.honest_survivors))
+        left = replace(stage, sigma=sigma, added=AddedBy(honest))
         rounds[left.law(unit)] += mechanism.charged_queries(queries, planned)
     return Colluders(colluding, honest, block_epsilon(rounds, delta))

@@ -5,8 +5,9 @@ asked for, or fewer releases than they agreed to, does not bear their signatures
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
@@ -70,7 +71,7 @@ def check_witness(party: str, witness: Witness, charged: Sequence[Charged], iden
     Returns the names of other ledgers under which it agreed to something.
     """
     rounds = [(terms.blocks[purpose].step, n) for terms, held in charged for purpose, n in held.items()]
-    others = set()
+    others, alike = set(), Counter[str]()
     try:
         for said in json.loads(witness.agreed):
             ledger, mode, answers = str(said.pop("ledger")), said.pop("mode"), int(said.pop("answers"))
@@ -83,6 +84,9 @@ def check_witness(party: str, witness: Witness, charged: Sequence[Charged], iden
             # Without the parties' noise an answer may be asked for again, and records that pay for themselves are not
             # charged by the answer.
             counted = mode == "masked+noised" and mechanism.record_budget(AddedBy(asked.honest_survivors)) is None
+            # One charge pays for one sum, however many honest parties that counts on.
+            alike[apart := repr((mode, replace(asked, honest_survivors=0)))] += answers
+            answers = alike[apart]
             if paid < (answers if counted else 1):
                 named = ", ".join(f"{name} {value}" for name, value in mechanism.parameters().items())
                 raise LedgerCorrupt(
