@@ -49,8 +49,9 @@ PHASES: Mapping[str, tuple[str, ...]] = {
         "ShowLedger",
         "sign_survivors",
         "unmask",
+        "ShowReleased",
     ),
-    CLEAR: ("Describe", "HoldPool", "PoolChunk", "SumClasses", "ShowLedger"),
+    CLEAR: ("Describe", "HoldPool", "PoolChunk", "SumClasses", "ShowLedger", "ShowReleased"),
 }
 """What parties are asked for in a run, in the order of the first time."""
 

@@ -321,7 +321,9 @@ class SumsOfRun:
         self._rounds, self._held = int(setup.mechanism.parameters()["rounds"]), list[NoisySums]()
         self._device = setup.compute.device
         self._judged = _JudgedRounds(self._rounds, self._classes, self._device)
-        self._first, self.first_name, self._short = self._rule, first.name, False
+        self._first, self.first_name = self._rule, first.name
+        digest = hashlib.sha256(first.name.encode()).hexdigest()[:16]
+        self._without_all = releases.asking.journal.folder / f"class-sums-without-all-{digest}"
 
     @property
     def held(self) -> list[NoisySums]:
@@ -361,7 +363,8 @@ class SumsOfRun:
             except QuorumNotReached:
                 if sums is ways[-1][0] or self._releases.begun(slot, asked):
                     raise
-                self._short = True  # a party that was there stayed away: the sum is taken without it
+                # A party that was there stayed away. What the others sent is counted at each of them: once, not again.
+                write_digested(self._without_all, b"")
                 continue
             if answered and self._asking.number == 1 and not self._asking.per_party:
                 self._show(asked.question.name, answered)
@@ -424,8 +427,8 @@ class SumsOfRun:
         return slot if sums.added == ordinary.added else statement.of_all(slot, sums.added)
 
     def _all_are(self, here: Collection[str], sums: VoteSum) -> bool:
-        """Whether all parties of a sum are there, and none of them stayed away from one in this process."""
-        return isinstance(sums, MaskedSum) and sums.roster.keys() <= set(here) and not self._short
+        """Whether all parties of a sum are there, and none of them stayed away from a sum of this run before."""
+        return isinstance(sums, MaskedSum) and sums.roster.keys() <= set(here) and not self._without_all.exists()
 
     @property
     def _ways(self) -> list[VoteSum]:
