@@ -208,6 +208,18 @@ def told(ledger: Path, *certificates: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+def told_of_changed(
+    clinics: Clinics, tmp_path: Path, change: Callable[[sqlite3.Connection, Clinics], None]
+) -> tuple[int, str]:
+    """What is told of a copy of the consortium's ledger that was changed so."""
+    ledger = tmp_path / "ledger.sqlite"
+    shutil.copy(clinics.folder / "ledger.sqlite", ledger)
+    with closing(sqlite3.connect(ledger)) as database:
+        change(database, clinics)
+        database.commit()
+    return told(ledger)
+
+
 @pytest.mark.slow
 def test_it_reads_ledger_certificates_and_the_parties_signatures(clinics: Clinics, tmp_path: Path) -> None:
     kit = clinics.folder / "coordinator"
@@ -309,21 +321,11 @@ def negative_slack(database: sqlite3.Connection, clinics: Clinics) -> None:
 def test_what_was_changed_is_named(
     clinics: Clinics, tmp_path: Path, change: Callable[[sqlite3.Connection, Clinics], None], named: str
 ) -> None:
-    ledger = tmp_path / "ledger.sqlite"
-    shutil.copy(clinics.folder / "ledger.sqlite", ledger)
-    with closing(sqlite3.connect(ledger)) as database:
-        change(database, clinics)
-        database.commit()
-    code, said = told(ledger)
+    code, said = told_of_changed(clinics, tmp_path, change)
     assert code == 1 and said.startswith("refused: ") and named in said
 
 
 @pytest.mark.slow
 def test_a_charge_pays_for_a_sum_that_counts_on_fewer_honest_parties(clinics: Clinics, tmp_path: Path) -> None:
-    ledger = tmp_path / "ledger.sqlite"
-    shutil.copy(clinics.folder / "ledger.sqlite", ledger)
-    with closing(sqlite3.connect(ledger)) as database:
-        counts_on_more(database, clinics)
-        database.commit()
-    code, said = told(ledger)
+    code, said = told_of_changed(clinics, tmp_path, counts_on_more)
     assert code == 0, said

@@ -118,7 +118,7 @@ class Asking:
     @property
     def quorum(self) -> int:
         """How many parties must answer."""
-        return quorum_count(self._setup.config.votes.quorum, len(self._roster))
+        return self._summed(None)[1]
 
     @cached_property
     def classes_sha256(self) -> str:
@@ -139,9 +139,9 @@ class Asking:
         self._readiness.prepare(deadline_s=self.deadline_s, fit_deadline_s=fit_deadline_s, on_step=self._notes.tell)
         self._prepared = True
         self._notes.record.note_statuses(self._readiness.statuses)
-        roster = sums.roster if isinstance(sums, MaskedSum) else self._roster
+        roster, quorum = self._summed(sums)
         outcomes = {party: outcome for party, outcome in self._readiness.outcomes().items() if party in roster}
-        require_quorum(outcomes, quorum_count(self._setup.config.votes.quorum, len(roster)), "are ready")
+        require_quorum(outcomes, quorum, "are ready")
         return self._readiness.ready()
 
     def total(
@@ -239,9 +239,8 @@ class Asking:
         Raises QuorumNotReached where one of them is away.
         """
         if not (together := self.together(question.names[:1], question.sums)[0]):
-            roster = question.sums.roster if isinstance(question.sums, MaskedSum) else self._roster
-            asked = {name: teachers for name, teachers in parties.items() if name in roster}
-            return asked, quorum_count(self._setup.config.votes.quorum, len(roster))
+            roster, quorum = self._summed(question.sums)
+            return {name: teachers for name, teachers in parties.items() if name in roster}, quorum
         if missing := sorted(set(together) - parties.keys()):
             raise QuorumNotReached(
                 f"{', '.join(missing)} must be there: a sum about these inputs was begun with these parties, and the "
@@ -250,6 +249,11 @@ class Asking:
                 dict.fromkeys(missing, "unreachable"),
             )
         return {party: parties[party] for party in together}, len(together)
+
+    def _summed(self, sums: VoteSum | None) -> tuple[Collection[str], int]:
+        """The parties that ``sums`` are of, all without, and how many of them make a quorum."""
+        roster = sums.roster if isinstance(sums, MaskedSum) else self._roster
+        return roster, quorum_count(self._setup.config.votes.quorum, len(roster))
 
     def together(self, queries: Sequence[str], sums: VoteSum) -> list[tuple[str, ...]]:
         """Of each query, the parties with which its exact sum is opened; nobody where that is open."""

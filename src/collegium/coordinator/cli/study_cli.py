@@ -12,7 +12,7 @@ from collegium.data.values import check_party_name
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.question import about_all_records
-from collegium.settings import filled, toml_value
+from collegium.settings import Frozen, filled, toml_value
 from collegium.whole_files import is_held, make_folder, write_new, write_whole
 from collegium_accounting.game.gaussian import epsilon_beside, largest_mu
 from collegium_accounting.terminal import epsilon_text
@@ -108,14 +108,17 @@ def list_(
 
 def _one_sum(config: ConsortiumConfig) -> str:
     """The section of a trial: one sum, all else as in the consortium's own."""
-    kept = config.sums.model_dump(mode="json", exclude_unset=True) | {"rounds": 1}
-    lines = [f"{name} = {toml_value(value)}" for name, value in kept.items()]
-    return "\n".join(["", ONE_SUM, *lines, ""])
+    return "\n".join(["", ONE_SUM, _settings(config.sums, rounds=1), ""])
 
 
 def _budget(config: ConsortiumConfig, study: float) -> str:
     """The lines of the section, which replaces the consortium's as a whole: unit and cap stay as they are there."""
-    kept = config.budget.model_dump(mode="json", exclude_unset=True) | {"study": float(f"{study:.2g}")}
+    return _settings(config.budget, study=float(f"{study:.2g}"))
+
+
+def _settings(section: Frozen, **changes: object) -> str:
+    """The lines of a section as the consortium has it, but for these changes."""
+    kept = section.model_dump(mode="json", exclude_unset=True) | changes
     return "\n".join(f"{name} = {toml_value(value)}" for name, value in kept.items())
 
 
