@@ -18,10 +18,12 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
+from collegium.protocol.secure_sum import Phase
 from collegium.settings import validate_config
 from collegium.simulations.cohort import PreparedRun, prepare_run, virtual_party
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.simulate import coordinator_of
+from support.absent import absent
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -101,10 +103,15 @@ class InProcess:
         return replies
 
 
-def run_in_process(config: SimulationConfig, folder: Path, data_root: Path | None = None) -> RunRecord:
-    """The whole run in this process; the run's record."""
+def run_in_process(
+    config: SimulationConfig, folder: Path, data_root: Path | None = None, missing: tuple[Phase, int] | None = None
+) -> RunRecord:
+    """The whole run in this process; its record. One party is ``missing`` in a phase of the sum of that number."""
     prepared = prepare_run(config, folder, data_root=data_root)
-    return coordinator_of(prepared, InProcess(prepared), None).run()
+    parties = InProcess(prepared)
+    if missing is not None:
+        absent(parties, parties.names()[0], *missing)
+    return coordinator_of(prepared, parties, None).run()
 
 
 ANSI = re.compile(r"\x1b\[")

@@ -1,11 +1,10 @@
 """Class sums that need the vectors of all institutions: less noise where all are there, nothing lost where not."""
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.absent import absent
 from support.sums_scene import NAMES, POOL, TASK, dies_opening, records
 
 from collegium.coordinator.run import coordinator as run
@@ -16,10 +15,7 @@ from collegium.parties.policy import PolicyConfig
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.protocol.replies import Failure
-from collegium.protocol.requests import RequestBody, SecureSumStep
 from collegium.protocol.secure_sum import Phase
-from collegium.protocol.secure_sum.messages import phase_of
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
 from collegium_accounting.mechanisms.class_sums import bound_squared
@@ -27,24 +23,6 @@ from collegium_accounting.mechanisms.class_sums import bound_squared
 SIGMA = 4.0
 ONE_AWAY, ALL = math.sqrt(5 / 3), math.sqrt(5 / 4)
 """The noise of five in units of what is charged: three of them are counted on, or four where all are in the sum."""
-
-
-class Absent:
-    """One institution stays away from one phase of the sums of these numbers, from 1 on, and is there otherwise."""
-
-    def __init__(self, parties: LocalParties, phase: Phase, *sums: int) -> None:
-        self._ask, self._phase, self._sums, self._reached = parties.ask, phase, sums, 0
-        parties.ask = self.ask  # type: ignore[method-assign]
-
-    def ask(self, requests: Mapping[str, RequestBody], **how: Any) -> Any:
-        steps = [one for one in requests.values() if isinstance(one, SecureSumStep)]
-        if not steps or phase_of(steps[0].message) is not self._phase:
-            return self._ask(requests, **how)
-        self._reached += 1
-        if self._reached not in self._sums:
-            return self._ask(requests, **how)
-        there = {name: request for name, request in requests.items() if name != NAMES[0]}
-        return self._ask(there, **how) | {NAMES[0]: Failure("deadline", "it stalled")}
 
 
 @pytest.fixture
@@ -88,14 +66,14 @@ def test_where_a_vector_does_not_come_the_sum_is_taken_without_it_and_paid_once(
     parties: LocalParties, tmp_path: Path, phase: Phase, bound: str
 ) -> None:
     """The first sum is of all; the second is begun again, with the noise of four, and the third does not try."""
-    Absent(parties, phase, 2, 3)
+    absent(parties, NAMES[0], phase, 2, 3)
     expected = sorted([ALL, math.sqrt(4 / 3), ONE_AWAY])
     assert labelled(parties, tmp_path, bound) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("phase", [Phase.SIGN, Phase.UNMASK])
 def test_once_all_vectors_came_nobody_is_waited_for(parties: LocalParties, tmp_path: Path, phase: Phase) -> None:
-    Absent(parties, phase, 2)
+    absent(parties, NAMES[0], phase, 2)
     assert labelled(parties, tmp_path) == pytest.approx([ALL] * 3, rel=1e-4)
 
 
