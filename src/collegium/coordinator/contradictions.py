@@ -36,6 +36,8 @@ FAILURE = 1e-6
 """With what probability one comparison fails although all parties are honest."""
 _DEVIATIONS = 4.8917
 """A normal variable is further than so many standard deviations from its mean with that probability."""
+_CAP_DEVIATIONS = 3.0903
+"""And so many with a probability of 0.001."""
 _EXPONENT = -math.log(FAILURE)
 _SLACK = 0.02
 """What rounding takes from persons of many records, and what changes at institutions between two questions."""
@@ -132,6 +134,23 @@ def check_sums(sums: Part, classes: int, *, most_records: int, per_party: bool, 
     rounding = most * classes * (math.sqrt(len(codes)) + (0 if by_class else ONE))
     if _too_long(codes, noise * math.sqrt(classes), rounding):
         raise _contradiction("the class sums do not add up to nothing over the classes, as every record's part does")
+
+
+def check_cap(rounds: Sequence[Counted], *, most_records: int) -> None:
+    """Raise Contradiction where several counts of the same parties' records together pass the cap.
+
+    It fails honest parties of which each has as many records as the cap with probability at most 0.001, once in a run.
+    Together, counts tell a smaller lie than each by itself.
+    """
+    weights = np.array([max(one.error, 1e-9) ** -2.0 for one in rounds])
+    if not len(weights):
+        return
+    parties, total = len(rounds[0].parties), float(weights @ [one.total for one in rounds] / weights.sum())
+    if (total - _CAP_DEVIATIONS / math.sqrt(weights.sum())) * (1.0 - _SLACK) > most_records * parties:
+        raise _contradiction(
+            f"{rounds[0].where} of all rounds together count {total:,.0f} records of {parties} institutions, where "
+            f"each has at most {most_records:,}"
+        )
 
 
 def check_counts(counted: Sequence[Counted]) -> None:

@@ -9,6 +9,7 @@ from tests.support.sums_scene import NAMES, POOL, SPEC, TASK, records
 
 from collegium.coordinator.contradictions import (
     Counted,
+    check_cap,
     check_counts,
     check_shares,
     check_sums,
@@ -72,6 +73,27 @@ def test_no_party_counts_for_more_records_than_the_cap(honest: list[np.ndarray])
     check(released(honest, sigma=0.5), most=200)
     with pytest.raises(Contradiction, match="each has 0 to 200"):
         check(released([10 * honest[0], *honest[1:]], sigma=0.5), most=200)
+
+
+def test_all_rounds_together_pass_the_cap_where_none_does(honest: list[np.ndarray]) -> None:
+    """Eight rounds, each of which counts with an error of 129 records: 1,400 of five institutions of which each has 200."""
+    spoilt = [released([3 * honest[0], *honest[1:]], sigma=16.0, seed=seed) for seed in range(8)]
+    for one in spoilt:
+        check(one, most=200)
+    with pytest.raises(Contradiction, match="together count 1,[345].. records of 5 institutions"):
+        check_cap([counted_by_sums(one, CLASSES) for one in spoilt], most_records=200)
+
+
+def test_no_cap_is_passed_by_noise(honest: list[np.ndarray]) -> None:
+    """1,000 runs of institutions that have as many as the cap: with probability 1e-6 more than 9 are refused."""
+    refused = 0
+    for run in range(1_000):
+        counts = [counted_by_sums(released(honest, 16.0, 8 * run + number), CLASSES) for number in range(8)]
+        try:
+            check_cap(counts, most_records=200)
+        except Contradiction:
+            refused += 1
+    assert refused <= 9
 
 
 def test_a_whole_party_counts_no_records() -> None:

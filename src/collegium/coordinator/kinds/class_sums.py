@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from collegium.coordinator.asking import RunQuestion
-from collegium.coordinator.contradictions import Counted, check_sums, check_totals, counted_by_sums
+from collegium.coordinator.contradictions import Counted, check_cap, check_sums, check_totals, counted_by_sums
 from collegium.coordinator.groups import NOBODY, Suspicion, Verdict, changed, differ, judged, suspicion
 from collegium.coordinator.journal import Part, Released
 from collegium.coordinator.kind import RunKind
@@ -230,11 +230,16 @@ class _JudgedRounds:
         elif verdict.left_out is not None or len(first.groups) == 1:
             for part in last.without(verdict.spoilt).groups:
                 self._check_again(part, first, last.asking)
+        if len(heard) < self._rounds or verdict.left_out is not None:
+            return verdict
         # An institution that stays away from a round takes nobody's place in the others.
         same = [one for one in _under_last_map(heard) if one.members == first.members]
-        if len(heard) < self._rounds or verdict.left_out is not None or same[-1:] in ([], [first]):
+        if same[-1:] in ([], [first]):
+            self._check_cap(Released(last.groups).parties, heard)
             return verdict
-        return judged(same[-1].groups, lambda part: None, lambda: self._suspected(same))
+        return judged(
+            same[-1].groups, lambda part: self._check_cap(part.parties, heard), lambda: self._suspected(same)
+        )
 
     def _changed(self, first: _Heard, heard: Sequence[_Heard]) -> tuple[str, ...] | None:
         """The one group that says something else of its records than in the ``first`` round; None where none does."""
@@ -272,6 +277,15 @@ class _JudgedRounds:
         """Raise Contradiction where no records give the sum of a group."""
         first, most = asking.weights is None, asking.most_records
         check_sums(group, self._classes, most_records=most, per_party=asking.per_party, by_class=first)
+
+    def _check_cap(self, parties: tuple[str, ...], heard: Sequence[_Heard]) -> None:
+        """Raise Contradiction where all rounds of these parties together count more records than their cap allows."""
+        asking = heard[-1].asking
+        if not asking.per_party:
+            rounds = [one.of(parties).groups for one in heard if one not in self.doubted]
+            totals = [Released(groups) for groups in rounds if groups]
+            counts = [counted_by_sums(Part(one.values, one.noise, parties), self._classes) for one in totals]
+            check_cap(counts, most_records=asking.most_records)
 
     def spectrum(self, asking: ClassSums) -> PoolSpectrum:
         """Of the pool under the map of that round; computed once."""
