@@ -20,6 +20,7 @@ from adversaries.test_parties_that_forget import VOTED, Clinics
 from support.typist import typed
 
 from collegium.coordinator import statement
+from collegium.coordinator.asking import Asking
 from collegium.errors import LedgerCorrupt, QuorumNotReached
 from collegium.parties.answer_book import FILE
 from collegium.privacy.analysis import ledger_report
@@ -216,3 +217,28 @@ def test_one_charge_pays_for_one_sum_however_many_honest_parties_that_counts_on(
     assert check_witness("c-0", signed(3, 1), charged, identity) == []
     with pytest.raises(LedgerCorrupt, match="one of them lies"):
         check_witness("c-0", signed(3, 2), charged, identity)
+
+
+def test_a_second_draw_under_one_charge_is_shown_by_what_the_parties_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its program writes no release before it opens a sum, and asks once more after it saw the first one's counts."""
+    clinics, seen, total = Clinics(tmp_path), list[Any](), Asking.total
+
+    def sees_and_asks_again(asking: Asking, *asked: Any) -> Any:
+        seen.append(total(asking, *asked))
+        if len(seen) == 1:
+            for file in asking.journal.folder.glob("open-sum-*"):
+                file.unlink()
+            raise KeyboardInterrupt
+        return seen[-1]
+
+    monkeypatch.setattr(Asking, "total", sees_and_asks_again)
+    monkeypatch.setattr(Asking, "_spend_on", lambda asking, sum_, charge, labels: asking.follow(sum_.parties))
+    with pytest.raises(KeyboardInterrupt):
+        clinics.ask(VOTED, 4, mode="masked+noised")
+    clinics.ask(VOTED, 4, mode="masked+noised")
+    drawn = [result.by_group[0][0] for result in seen]
+    assert len(drawn) == 2 and drawn[0].shape == drawn[1].shape and (drawn[0] != drawn[1]).any()
+    code, said = told(capsys, "ledger", "verify", str(clinics.folder))
+    assert code == 8 and "signed that it agreed to 8 answers" in said and "the ledger charges 4" in said

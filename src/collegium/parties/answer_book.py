@@ -178,7 +178,7 @@ class AnswerBook:
             self._answered.take(asked, counts, fresh)
             self._note_records(fresh)
             if asked.question.terms.sum_mode == SumMode.CLEAR:
-                self._answered.agree(asked)  # nothing is signed for it later
+                self._answered.agree(asked, b"")  # nothing is signed for it later
             self._pay(asked, len(fresh))
 
     def answers_with(self, now: RecordsKnown) -> str | None:
@@ -194,10 +194,10 @@ class AnswerBook:
             self._database.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", row)
 
     def sign(self, asked: Answer, signed: bytes) -> None:
-        """Bind an exact answer that left to the list that it is opened with; raises QueriesRefused for another one."""
+        """Agree that an answer that left is opened with a list; raises QueriesRefused for another one of an exact one."""
         with self.changing():
             self._answered.sign(asked, signed)
-            self._answered.agree(asked)
+            self._answered.agree(asked, signed)
 
     def agreed(self) -> dict[str, int]:
         """Of how many different rows this party agreed that they are released, by `Answer.agreement`."""

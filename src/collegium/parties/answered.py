@@ -13,6 +13,7 @@ be left out of the sum, a list counts with its round: what was signed is signed 
 failed. Where the parties add noise, every answer is a new one, and is counted and paid as such.
 """
 
+import hashlib
 import sqlite3
 from collections.abc import Sequence
 
@@ -122,9 +123,13 @@ class Answered:
                 raise QueriesRefused(_ONCE + "parties that open it")
             self._database.execute("UPDATE bound SET signed = ? WHERE subject = ?", (signed, subject))
 
-    def agree(self, asked: Answer) -> None:
-        """Note that the party agreed to the release of an answer's rows; the same rows again are no further ones."""
-        rows = ((asked.agreement, subject) for subject in asked.keys)
+    def agree(self, asked: Answer, signed: bytes) -> None:
+        """Note that the party agreed to the release of an answer's rows; the same rows again are no further ones.
+
+        Noise of the parties is drawn anew in each sum: there they are the same only under one ``signed`` list.
+        """
+        drawn = b"" if asked.exact else hashlib.sha256(signed).digest()
+        rows = ((asked.agreement, subject + drawn) for subject in asked.keys)
         self._database.executemany("INSERT OR IGNORE INTO agreed VALUES (?, ?)", rows)
 
     def agreed(self) -> dict[str, int]:

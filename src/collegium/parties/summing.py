@@ -104,7 +104,8 @@ class SumHandler:
                 self._gate.let_out(held.run_id, question, held.vector, held.left_before, setup.roster)
                 self._leave(held.run_id, held.ask)
             elif phase is Phase.SIGN:
-                self._gate.open_with(held.run_id, question, setup.roster, running.opened)
+                opened = running.signed if question.terms.noised else running.opened
+                self._gate.open_with(held.run_id, question, setup.roster, opened)
             if before is None:
                 self._held.begin(held, running.state)
             else:

@@ -33,6 +33,8 @@ NO_CAP = (
     "# records_per_party = 5000     # the most that one institution has: without it, one may weigh as much as it likes"
 )
 
+NOT_CAPPED = "no cap: an institution that lies may weigh as much as it likes; say by --most-records what the largest has"
+
 POOL_CHECK = """
 [pool_check]                  # before any label: does the pool lack some records? stop = true then ends the run
 share = 0.05                  # of the budget
@@ -117,6 +119,8 @@ def init(
     for file in filter(None, (pool, holdout)):
         if line := _in_sheet(file, sheet, root)[1]:
             typer.echo(line, err=True)
+    if most_records is None:
+        typer.echo(NOT_CAPPED, err=True)
     for left, why in draft.left_out.items():
         typer.echo(f"left out: {left}: {why}", err=True)
     if draft.left_out:

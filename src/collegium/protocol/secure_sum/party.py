@@ -91,11 +91,12 @@ class PartySum:
         may be left out: the signed list goes with its transcript, which no other round has.
         """
         if not self.setup.plan.complete:
-            return self._signed
+            return self.signed
         return "\n".join(self.setup.names[index] for index in np.flatnonzero(self._set("survivors"))).encode()
 
     @property
-    def _signed(self) -> bytes:
+    def signed(self) -> bytes:
+        """What this party signs of the vectors that are opened; it names the sum, as no other has its transcript."""
         state = self.state
         return keys.survivors_message(state.transcript, state.sharers, state.survivors)
 
@@ -242,7 +243,7 @@ class PartySum:
         half = shamir.SHARE_BYTES
         opened = {owner: both[:half] if survivors[owner] else both[half:] for owner, both in self.state.held.items()}
         self.state = replace(self.state, survivors=request.survivors, held=opened)
-        return pb.SecureSumReply(survivors_signed=pb.SurvivorsSigned(signature=self._sign(self._signed)))
+        return pb.SecureSumReply(survivors_signed=pb.SurvivorsSigned(signature=self._sign(self.signed)))
 
     def _unmask(self, request: pb.Unmask) -> pb.SecureSumReply:
         parties = self.setup.plan.parties
@@ -265,13 +266,13 @@ class PartySum:
         if signers.size < plan.quorum or (signed & ~self._set("survivors")).any():
             raise InconsistentSurvivors(f"{signers.size} parties are said to have signed; {plan.quorum} survivors must")
         root = messages.fixed(request.root, HASH_BYTES, "root")
-        sample = sampled(self._signed, request.signers, root, signers.size, plan.majority)
+        sample = sampled(self.signed, request.signers, root, signers.size, plan.majority)
         column = messages.unpack_column(request.signatures, len(sample), messages.SIGNATURE_BYTES, "signatures")
         signatures = dict(zip(sample, column, strict=True))
         if root_of(signatures, signers.size, request.proof) != root:
             raise InconsistentSurvivors("the signatures shown are not those that the sample was drawn from")
         for position, signature in signatures.items():
-            self._require_signed(int(signers[position]), signature, self._signed, "the survivors' list")
+            self._require_signed(int(signers[position]), signature, self.signed, "the survivors' list")
 
     def _check_views(self, request: pb.Unmask) -> None:
         """Everyone whose self seed is about to be opened masked its vector with the same parties as all others.
