@@ -194,7 +194,7 @@ class AnswerBook:
             self._database.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", row)
 
     def sign(self, asked: Answer, signed: bytes) -> None:
-        """Agree that an answer that left is opened with a list; raises QueriesRefused for another one of an exact one."""
+        """Agree that an answer is opened with a list; raises QueriesRefused for another list of an exact one."""
         with self.changing():
             self._answered.sign(asked, signed)
             self._answered.agree(asked, signed)

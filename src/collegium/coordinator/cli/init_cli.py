@@ -33,7 +33,9 @@ NO_CAP = (
     "# records_per_party = 5000     # the most that one institution has: without it, one may weigh as much as it likes"
 )
 
-NOT_CAPPED = "no cap: an institution that lies may weigh as much as it likes; say by --most-records what the largest has"
+NOT_CAPPED = (
+    "no cap: an institution that lies may weigh as much as it likes; say by --most-records what the largest has"
+)
 
 POOL_CHECK = """
 [pool_check]                  # before any label: does the pool lack some records? stop = true then ends the run

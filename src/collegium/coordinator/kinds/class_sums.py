@@ -237,9 +237,7 @@ class _JudgedRounds:
         if same[-1:] in ([], [first]):
             self._check_cap(Released(last.groups).parties, heard)
             return verdict
-        return judged(
-            same[-1].groups, lambda part: self._check_cap(part.parties, heard), lambda: self._suspected(same)
-        )
+        return judged(same[-1].groups, lambda part: self._check_cap(part.parties, heard), lambda: self._suspected(same))
 
     def _changed(self, first: _Heard, heard: Sequence[_Heard]) -> tuple[str, ...] | None:
         """The one group that says something else of its records than in the ``first`` round; None where none does."""
