@@ -57,7 +57,7 @@ class LabelsAtHand:
         )
         public: Any = SimpleNamespace(spec=SimpleNamespace(sha256="0" * 64))
         table: Any = self._table
-        self.labels = Labels(setup, public, Releases(self.statement, table, noise), ledger)
+        self.labels = Labels(setup, public, Releases(self.statement, table, noise, "run"), ledger)
 
     def label(self, queries: Sequence[str], counts: IntArray | Counts) -> bool:
         """Release labels for as many of ``queries`` as the budget allows; False where it stopped that."""

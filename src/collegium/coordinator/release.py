@@ -13,17 +13,21 @@ What is durable in each state, and what a start after a crash does with it:
   parties are told that the sum is settled, and forget what opens it.
 """
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from collegium.coordinator.asking import Asking, RunQuestion
 from collegium.coordinator.journal import Journal, Name, OpenSum, Part, Released, Room
 from collegium.coordinator.noise import CoordinatorNoise, noise_on_entries
 from collegium.coordinator.rounds.masked_sum import MaskedSum
-from collegium.coordinator.rounds.rounds import GroupCounts
+from collegium.coordinator.rounds.rounds import GroupCounts, VoteSum
 from collegium.coordinator.statement import Slot, Statement
+from collegium.errors import QuorumNotReached
+from collegium.whole_files import write_digested
 from collegium_accounting.mechanisms import IntArray, Stage
 
 
@@ -51,11 +55,13 @@ class Releases:
     ----------
     statement : pays for them.
     asking : puts their questions to the parties.
+    run : names it among all runs of the journal.
     """
 
     statement: Statement
     asking: Asking
     noise: CoordinatorNoise
+    run: str
 
     def release(self, slot: Slot, question: RunQuestion, rule: Rule, parties: dict[str, int]) -> tuple[str, ...]:
         """Pay for a question, or take up a charge for it, put it to the parties, and keep what follows from it.
@@ -96,6 +102,43 @@ class Releases:
             if sum_.charge == charge or (sum_.charge is None and question.answered_by(sum_)):
                 self.asking.journal.settle(sum_)
         return answered
+
+    def release_one(
+        self, ways: Sequence[tuple[Slot, RunQuestion]], rule: Rule, parties: dict[str, int]
+    ) -> tuple[tuple[str, ...], RunQuestion]:
+        """As `release`, in one of the `ways` of adding it up: begun before, of all if they are there, or the last.
+
+        Returns the question as it was put, too.
+
+        Once a party that was there stays away from a sum of all, the run asks for none again: what the others sent is
+        counted at each of them, and their policies have room for that once.
+        """
+        last = ways[-1]
+        begun = [way for way in ways if self.begun(*way)]
+        way = begun[0] if begun else ways[0 if self.all_are(parties, last[1].sums) else -1]
+        try:
+            return self.release(*way, rule, parties), way[1]
+        except QuorumNotReached:
+            if way is last or self.begun(*way):
+                raise
+        write_digested(self._without_all, b"")
+        return self.release(*last, rule, self.asking.ready(last[1].sums)), last[1]
+
+    @staticmethod
+    def ways(sums: VoteSum) -> list[VoteSum]:
+        """How a vector may be added up: of all parties, with less noise, and else of those that answer."""
+        if not isinstance(sums, MaskedSum) or sums.of_all.added == sums.added:
+            return [sums]
+        return [sums.of_all, sums]
+
+    def all_are(self, here: Collection[str], sums: VoteSum) -> bool:
+        """Whether all parties of a sum are there, and none of them stayed away from a sum of all of this run before."""
+        return isinstance(sums, MaskedSum) and sums.roster.keys() <= set(here) and not self._without_all.exists()
+
+    @property
+    def _without_all(self) -> Path:
+        """Is there where a party stayed away from a sum of all."""
+        return self.asking.journal.folder / f"sums-without-all-{hashlib.sha256(self.run.encode()).hexdigest()[:16]}"
 
     def begun(self, slot: Slot, question: RunQuestion) -> OpenSum | None:
         """The sum of this question that was collected and not opened yet; None without one."""

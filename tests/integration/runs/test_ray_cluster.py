@@ -160,7 +160,7 @@ def test_after_a_machine_died_nothing_is_paid_twice(
     again = simulated(head, "left")
     said = output(again)
     assert again.returncode == 0, said
-    again_without_all = next((folder / "left").rglob("class-sums-without-all-*"), None)
+    again_without_all = next((folder / "left").rglob("sums-without-all-*"), None)
     expected = without_ray if again_without_all is None else one_missing
     assert labels_csv(folder / "left") == labels_csv(expected)
     assert spent(folder / "left") == spent(without_ray) == spent(one_missing)

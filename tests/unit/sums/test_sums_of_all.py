@@ -2,10 +2,11 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.absent import absent
-from support.sums_scene import NAMES, POOL, TASK, dies_opening, records
+from support.sums_scene import LENGTH, NAMES, POOL, TASK, dies_opening, records
 
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
@@ -32,8 +33,14 @@ def parties() -> LocalParties:
     return LocalParties({name: (one.x, one.labels()) for name, one in held.items()}, TASK, policy=policy)
 
 
-def labelled(parties: LocalParties, folder: Path, bound: str = "exact") -> list[float]:
-    """The noise of each sum that a run released, in what is charged; each was paid once."""
+def noise(folder: Path, *, short: bool = False) -> list[float]:
+    """The noise on each class sum that was released; on each ``short`` vector of counts."""
+    found = [load_arrays(file, "released vector") for file in folder.glob("released-*")]
+    return [about["noise"][0] for arrays, about in found if (arrays["values"].size < LENGTH) == short]
+
+
+def labelled(parties: LocalParties, folder: Path, bound: str = "exact", **more: Any) -> list[float]:
+    """The noise of each class sum that a run released, in what is charged; each was paid once."""
     values = {
         "name": "local",
         "task": TASK,
@@ -41,7 +48,7 @@ def labelled(parties: LocalParties, folder: Path, bound: str = "exact") -> list[
         "mechanism": {"name": "class-sums", "parameters": {"sigma": SIGMA}},
         "budget": {"epsilon": 99.0, "bound": bound},
         "sums": {"rounds": 3},
-    }
+    } | more
     reach = run.Reach(parties, roster=sorted(parties.signing_keys), signing_keys=parties.signing_keys)
     config = validate_config(values, RunConfig, "test")
     record = run.CoordinatorRun(config, reach, run.Storage(folder), public=PublicData(Examples(POOL))).label()
@@ -50,9 +57,10 @@ def labelled(parties: LocalParties, folder: Path, bound: str = "exact") -> list[
     with Ledger.read(folder / "ledger.sqlite") as ledger:
         charges = [one.content for one in ledger.entries() if isinstance(one.content, Charge)]
         assert ledger.terms().honest_survivors == 3, "no sum is promised to hold more"
-    assert [one.purpose for one in charges] == ["sums"] * 3 + ["sums, paid with the run"]
-    found = [load_arrays(file, "released vector")[1]["noise"][0] for file in folder.glob("released-*")]
-    return sorted(noise / (SIGMA * math.sqrt(bound_squared(3))) for noise in found)
+    others = ["pool_check"] if more else []
+    assert [one.purpose for one in charges] == others + ["sums"] * 3 + ["sums, paid with the run"]
+    assert len(noise(folder, short=True)) == len(others)
+    return sorted(one / (SIGMA * math.sqrt(bound_squared(3))) for one in noise(folder))
 
 
 @pytest.mark.parametrize("bound", ["exact", "classic"])
@@ -69,6 +77,18 @@ def test_where_a_vector_does_not_come_the_sum_is_taken_without_it_and_paid_once(
     absent(parties, NAMES[0], phase, 2, 3)
     expected = sorted([ALL, math.sqrt(4 / 3), ONE_AWAY])
     assert labelled(parties, tmp_path, bound) == pytest.approx(expected, rel=1e-4)
+
+
+def test_counts_have_less_noise_where_all_are_there_and_a_run_tries_once_to_have_all(
+    parties: LocalParties, tmp_path: Path
+) -> None:
+    """The pool check is the first sum: where a vector does not come, it is taken again, and no sum tries after that."""
+    check = {"pool_check": {"sigma": 3.0}}
+    assert labelled(parties, tmp_path / "all", **check) == pytest.approx([ALL] * 3, rel=1e-4)
+    absent(parties, NAMES[0], Phase.MASK, 1)
+    assert labelled(parties, tmp_path / "again", **check) == pytest.approx([ONE_AWAY] * 3, rel=1e-4)
+    (of_all,), (again,) = (noise(tmp_path / name, short=True) for name in ("all", "again"))
+    assert again / of_all == pytest.approx(ONE_AWAY / ALL, rel=1e-4)
 
 
 @pytest.mark.parametrize("phase", [Phase.SIGN, Phase.UNMASK])

@@ -10,7 +10,7 @@ such.
 import hashlib
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,7 +37,6 @@ from collegium.errors import (
     Contradiction,
     DataError,
     ProtocolViolation,
-    QuorumNotReached,
     StorageError,
 )
 from collegium.models.codes import Weights
@@ -334,8 +333,6 @@ class SumsOfRun:
         self._device = setup.compute.device
         self._judged = _JudgedRounds(self._rounds, self._classes, self._device)
         self._first, self.first_name = self._rule, first.name
-        digest = hashlib.sha256(first.name.encode()).hexdigest()[:16]
-        self._without_all = releases.asking.journal.folder / f"class-sums-without-all-{digest}"
 
     @property
     def held(self) -> list[NoisySums]:
@@ -366,18 +363,9 @@ class SumsOfRun:
             self._next_is_known(learn=True)
             if self._kept() is not None:
                 continue
-            ways = [(sums, self._slot(sums), self._question(sums, lacking - 1)) for sums in self._ways]
-            parties = self._releases.asking.ready(ways[-1][0])
-            begun = [way for way in ways if self._releases.begun(*way[1:])]
-            sums, slot, asked = begun[0] if begun else ways[0 if self._all_are(parties, ways[-1][0]) else -1]
-            try:
-                answered = self._releases.release(slot, asked, self._rule, parties)
-            except QuorumNotReached:
-                if sums is ways[-1][0] or self._releases.begun(slot, asked):
-                    raise
-                # A party that was there stayed away. What the others sent is counted at each of them: once, not again.
-                write_digested(self._without_all, b"")
-                continue
+            ways = [(self._slot(sums), self._question(sums, lacking - 1)) for sums in self._ways]
+            parties = self._releases.asking.ready(self._next_sum)
+            answered, asked = self._releases.release_one(ways, self._rule, parties)
             if answered and self._asking.number == 1 and not self._asking.per_party:
                 self._show(asked.question.name, answered)
 
@@ -438,17 +426,10 @@ class SumsOfRun:
         slot = first if ordinary.added == first.stage.added else statement.sums_apart[ordinary.added]
         return slot if sums.added == ordinary.added else statement.of_all(slot, sums.added)
 
-    def _all_are(self, here: Collection[str], sums: VoteSum) -> bool:
-        """Whether all parties of a sum are there, and none of them stayed away from a sum of this run before."""
-        return isinstance(sums, MaskedSum) and sums.roster.keys() <= set(here) and not self._without_all.exists()
-
     @property
     def _ways(self) -> list[VoteSum]:
-        """How the next round may be added up: of all parties, with less noise, and else of those that answer."""
-        sums = self._next_sum
-        if not isinstance(sums, MaskedSum) or sums.of_all.added == sums.added:
-            return [sums]
-        return [sums.of_all, sums]
+        """How the next round may be added up."""
+        return self._releases.ways(self._next_sum)
 
     @property
     def _next_sum(self) -> VoteSum:
@@ -510,7 +491,7 @@ class SumsOfRun:
         if self._asking.per_party:
             return b""
         ways, here = self._ways, self._releases.asking.here.keys()
-        sums = ways[0 if self._all_are(here, ways[-1]) else -1]
+        sums = ways[0 if self._releases.all_are(here, ways[-1]) else -1]
         asked = len(here & sums.roster.keys() if isinstance(sums, MaskedSum) else here)
         noise = noise_on_entries(self._slot(sums).stage, asked)
         spectrum = self._judged.spectrum(self._asking)

@@ -6,13 +6,14 @@ Counts are paid for before the first label is bought, so that the labels cannot 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from collegium.coordinator.asking import RunQuestion
 from collegium.coordinator.contradictions import Counted, check_shares, counted_in_cells
 from collegium.coordinator.journal import Part, Released
 from collegium.coordinator.release import Releases, WholeVector
-from collegium.coordinator.rounds.rounds import terms_of
+from collegium.coordinator.rounds.rounds import VoteSum, terms_of
 from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
 from collegium.coordinator.run.factories import sum_in
 from collegium.coordinator.run.run_record import CountsRecord, OtherCountsRecord, Table
@@ -136,9 +137,11 @@ class RecordCounting(ABC):
 
     def _terms(self, mechanism: Mechanism) -> tuple[Terms, str, bool]:
         """What each question for counts begins with."""
-        most = self._config.budget.most_records
-        terms = terms_of(mechanism, self.sum, mechanism.summed(self.sum.added)[0], most_records=most)
-        return terms, self._ledger_id, self._config.budget.unit == "party"
+        return self._terms_in(self.sum, mechanism), self._ledger_id, self._config.budget.unit == "party"
+
+    def _terms_in(self, sums: VoteSum, mechanism: Mechanism) -> Terms:
+        """The terms of counts that are added up so."""
+        return terms_of(mechanism, sums, mechanism.summed(sums.added)[0], most_records=self._config.budget.most_records)
 
     def _released(
         self, releases: Releases, mechanism: Mechanism, question: RecordsQuestion
@@ -151,8 +154,12 @@ class RecordCounting(ABC):
         rule, answered = self._rule(releases, mechanism, question), tuple[str, ...]()
         if rule.released is None:
             releases.asking.follow()  # an older copy of the ledger is noticed before records are counted
-            put = RunQuestion([name], question, self.sum, self.part, noted=False)
-            answered = releases.release(slot, put, rule, releases.asking.here)
+            ways = list[tuple[Slot, RunQuestion]]()
+            for sums in releases.ways(self.sum):
+                put = replace(question, terms=self._terms_in(sums, mechanism))
+                stage = mechanism.summed(sums.added)[0]
+                ways.append((replace(slot, stage=stage), RunQuestion([name], put, sums, self.part, noted=False)))
+            answered, _ = releases.release_one(ways, rule, releases.asking.here)
         assert rule.released is not None  # it was kept now, or before
         return rule.released, answered
 

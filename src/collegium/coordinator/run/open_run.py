@@ -109,7 +109,7 @@ class OpenRun:
         self._kind = kind_of(RunFacts(config, public.pool.x, public.spec.sha256, named, study, pretrained, noise))
         statement = self._stated()
         asking = Asking(setup, public, statement, ledger, self._notes, self._kind.teacher)
-        self._releases = Releases(statement, asking, setup.noise)
+        self._releases = Releases(statement, asking, setup.noise, f"{named}|{study}")
         self._labels = Labels(setup, public, self._releases, ledger)
         self._sums = self._kind.sums(setup, self._releases, self._trainer)
         self._label_set, self._keys = self._plan.so_far(self.record, public.pool.x, self._labels.all(), study)
