@@ -56,11 +56,11 @@ _NEGLIGIBLE = 1e-16
 """Rows that can gain no more than this gain this."""
 
 _FLOOR = 1e-13
-"""The values of more than ``_FEW`` rounds are raised to this and to twice what every row gains at least in each round: a
-tail that is constant has no curvature, so that it need not be searched."""
+"""Values of more than ``_FEW`` rounds are raised to this and, each round, twice what every row gains at least: a tail
+that is constant has no curvature and need not be searched."""
 
 _OFTEN, _APART = 16, 8
-"""Cells are divided in each of so many rounds, then in every eighth, and so often while the number of rounds doubles."""
+"""Cells are divided in so many rounds, then in every eighth, and eight times while the number of rounds doubles."""
 
 _ROUNDING = 1e-9
 """Relative reserve for double precision for every 1,000 points of the grid of log k: every sum has positive terms."""
@@ -154,8 +154,8 @@ def play_through(game: Game, rounds: int, progress: Callable[[int], None] | None
         windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
         # Since G ≤ 1, a row gains at most what its window holds. Outside the window G is at most ``lost``.
         until, since = np.cumsum(padded), np.cumsum(padded[::-1])[::-1]
-        least = (game.lost + game.far) * float(until[-1]) + _NEGLIGIBLE
-        upper, floor = upper + least, floor + 2.0 * least
+        lost = (game.lost + game.far) * float(until[-1])
+        upper, floor = upper + lost + _NEGLIGIBLE, floor + 2.0 * (lost + _NEGLIGIBLE)
         live = np.flatnonzero(np.minimum(until[2 * reach :], since[: len(s)]) > _NEGLIGIBLE)
         beyond = seam(played, deviation, step, min(reach, half)) if symmetric else half
         live = live[live <= half + beyond]
@@ -169,7 +169,7 @@ def play_through(game: Game, rounds: int, progress: Callable[[int], None] | None
             choice, chosen = found, rows
         alpha, beta = _policy(choice, chosen, s, step, alpha, beta)
         upper[rows] += gain
-        upper = np.minimum(1.0, upper) if few else np.clip(upper, floor, 1.0)
+        upper = np.minimum(1.0, upper if few else _raised(upper, floor))
         if symmetric:
             upper = joined(upper, r, beyond)
             alpha, beta = reflected_test(alpha, beta)
@@ -234,6 +234,11 @@ def kinks(value: FloatArray, step: float) -> FloatArray:
     right = np.append(rise, 1.0 - value[-1])
     left = np.insert(rise, 0, 0.0) * exp(-step)
     return np.maximum(right - left, 0.0)
+
+
+def _raised(value: FloatArray, floor: float) -> FloatArray:
+    """No value below ``floor``: convex functions stay so, and whoever may take the floor once gains no more than it."""
+    return np.maximum(value, floor)
 
 
 def _convex(value: FloatArray, r: FloatArray) -> FloatArray:
