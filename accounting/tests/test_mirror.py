@@ -1,11 +1,12 @@
-"""One half of the value function is searched and the other is its reflection: the bound still holds, and is as close.
+"""What of a value function is not searched, a half that is a reflection and a tail that is constant: the bound holds.
 
-The whole is searched here in the same game, by hiding that the data sets may be exchanged.
+Both are searched here in the same game: nobody tells it that the data sets may be exchanged, and the floor is 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import brute_force
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from collegium_accounting.elementary import FloatArray, exp
 from collegium_accounting.game import mirror, recursion
 from collegium_accounting.game.curves import Direction, Sampling
+from collegium_accounting.game.front import Front
 from collegium_accounting.game.profile import Profile
 from collegium_accounting.game.recursion import Values, kinks, multiples, play
 from collegium_accounting.game.winner import RoundLaw
@@ -115,3 +117,51 @@ def test_kinks_and_values_of_the_other_half_are_those_of_one_function() -> None:
     assert mirror.joined(upper, r, 7) == pytest.approx(upper, rel=1e-12)
     found = kinks(upper, step)
     assert mirror.reflected_kinks(found, r) == pytest.approx(found, rel=1e-6, abs=1e-11)
+
+
+def _tail_of(law: RoundLaw, rounds: int, floor: float, patch: pytest.MonkeyPatch) -> tuple[Values, int]:
+    """The values with tails raised to ``floor``, and how many rows were searched in all rounds together."""
+    searched, whole = [0], Front.round
+
+    def counted(front: Front, windows: FloatArray, slack: Any) -> Any:
+        searched[0] += len(windows)
+        return whole(front, windows, slack)
+
+    with patch.context() as patched:
+        patched.setattr(Front, "round", counted)
+        patched.setattr(recursion, "_FLOOR", floor)
+        return play(law.games()[0], rounds), searched[0]
+
+
+TAILS = [
+    (RoundLaw("discrete-gaussian", 4.0, Adjacency.ADD_REMOVE), 12),
+    (RoundLaw("discrete-laplace", 20.0, classes=2), 40),
+    (RoundLaw("discrete-gaussian", 20.0, Adjacency.ADD_REMOVE, sampling_rate=0.3), 25),
+]
+
+
+@pytest.mark.parametrize(("law", "rounds"), TAILS, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize("floor", [1e-13, 1e-6])
+def test_a_raised_tail_adds_its_floor_at_most_and_is_never_below_what_a_policy_attains(
+    law: RoundLaw, rounds: int, floor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (plain, rows), (raised, fewer) = (_tail_of(law, rounds, least, monkeypatch) for least in (0.0, floor))
+    s = plain.start + multiples(0, len(plain.upper) - 1, plain.step)
+    attained = np.maximum(0.0, plain.alpha - exp(-s) * plain.beta)
+    lost = floor + 2 * (rounds + 1) * 1.01e-16
+    assert (attained <= raised.upper * (1.0 + 1e-9)).all()
+    assert (raised.upper >= floor).all()
+    assert (raised.upper <= plain.upper * 1.002 + 1.01 * lost)[s <= 0.0].all()
+    # Losses under Laplace noise end before a tail is so small.
+    assert fewer < rows or (fewer == rows and law.noise == "discrete-laplace")
+
+
+def test_planted_a_tail_that_is_dropped_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    law, rounds = TAILS[0]
+    right, _ = _tail_of(law, rounds, 1e-6, monkeypatch)
+    monkeypatch.setattr(recursion, "_raised", lambda value, floor: np.where(value < floor, 0.0, value))
+    wrong, _ = _tail_of(law, rounds, 1e-6, monkeypatch)
+    s = right.start + multiples(0, len(right.upper) - 1, right.step)
+    attained = np.maximum(0.0, right.alpha - exp(-s) * right.beta)
+    assert (attained > wrong.upper * (1.0 + 1e-9)).any()
+    assert (attained <= right.upper * (1.0 + 1e-9)).all()

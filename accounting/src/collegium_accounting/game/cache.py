@@ -26,7 +26,7 @@ from collegium_accounting.whole_files import write_whole
 KEPT = Path(__file__).parent / "kept"
 """Files of the same kind that come with the package: the examples of the first pages, which nobody waits for."""
 
-ALGORITHM = 7
+ALGORITHM = 8
 """Raised whenever the recursion returns other values, so that old files are not read."""
 
 Key = tuple[str, float, str, bool, float, int]

@@ -55,6 +55,13 @@ _LARGEST_LOSS = 110.0
 _NEGLIGIBLE = 1e-16
 """Rows that can gain no more than this gain this."""
 
+_FLOOR = 1e-13
+"""Values of more than ``_FEW`` rounds are raised to this and, each round, twice what every row gains at least: a tail
+that is constant has no curvature and need not be searched."""
+
+_OFTEN, _APART = 16, 8
+"""Cells are divided in so many rounds, then in every eighth, and eight times while the number of rounds doubles."""
+
 _ROUNDING = 1e-9
 """Relative reserve for double precision for every 1,000 points of the grid of log k: every sum has positive terms."""
 
@@ -136,6 +143,7 @@ def play_through(game: Game, rounds: int, progress: Callable[[int], None] | None
     alpha = np.where(s > 0.0, 1.0, 0.0)
     beta = alpha.copy()
     yield Values(float(s[0]), step, upper, alpha, beta)
+    floor = _FLOOR
     for played in range(rounds):
         if played == _TRIMMED and rounds >= _TRIMMED_FROM:
             front.trim(_TRIM)
@@ -146,21 +154,22 @@ def play_through(game: Game, rounds: int, progress: Callable[[int], None] | None
         windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
         # Since G ≤ 1, a row gains at most what its window holds. Outside the window G is at most ``lost``.
         until, since = np.cumsum(padded), np.cumsum(padded[::-1])[::-1]
-        upper = upper + (game.lost + game.far) * until[-1] + _NEGLIGIBLE
+        lost = (game.lost + game.far) * float(until[-1])
+        upper, floor = upper + lost + _NEGLIGIBLE, floor + 2.0 * (lost + _NEGLIGIBLE)
         live = np.flatnonzero(np.minimum(until[2 * reach :], since[: len(s)]) > _NEGLIGIBLE)
         beyond = seam(played, deviation, step, min(reach, half)) if symmetric else half
         live = live[live <= half + beyond]
         if not len(live):  # every value is 1: nothing is left to lose
             raise UnsupportedAccounting(f"{played} of {rounds} such rounds already tell everything; use more noise")
         rows = slice(int(live[0]), int(live[-1]) + 1)
-        search = played < 16 or played % 8 == 0
+        search = played < _OFTEN or played % max(_APART, 2 ** played.bit_length() // 16) == 0
         slack = _slack(game, played, rounds, deviation, s[rows], upper[rows]) if search else None
         gain, found = front.round(windows[rows], slack)
         if found is not None:
             choice, chosen = found, rows
         alpha, beta = _policy(choice, chosen, s, step, alpha, beta)
         upper[rows] += gain
-        upper = np.minimum(1.0, upper)
+        upper = np.minimum(1.0, upper if few else _raised(upper, floor))
         if symmetric:
             upper = joined(upper, r, beyond)
             alpha, beta = reflected_test(alpha, beta)
@@ -225,6 +234,11 @@ def kinks(value: FloatArray, step: float) -> FloatArray:
     right = np.append(rise, 1.0 - value[-1])
     left = np.insert(rise, 0, 0.0) * exp(-step)
     return np.maximum(right - left, 0.0)
+
+
+def _raised(value: FloatArray, floor: float) -> FloatArray:
+    """No value below ``floor``: convex functions stay so, and whoever may take the floor once gains no more than it."""
+    return np.maximum(value, floor)
 
 
 def _convex(value: FloatArray, r: FloatArray) -> FloatArray:
