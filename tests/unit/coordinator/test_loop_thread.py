@@ -8,7 +8,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from collegium.coordinator.service.loop_thread import LoopThread, cancel_the_rest
+from collegium.protocol.loop_thread import LoopThread, cancel_the_rest
 
 
 async def _echo(requests: AsyncIterator[bytes], _context: object) -> AsyncIterator[bytes]:

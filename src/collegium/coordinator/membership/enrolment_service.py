@@ -16,7 +16,7 @@ from cryptography.x509 import SubjectAlternativeName
 
 from collegium.clock import utc_now
 from collegium.coordinator.membership.members import RENEW_BEFORE, Decision, Members, MembersFile, decide
-from collegium.coordinator.service.loop_thread import LoopThread
+from collegium.protocol.loop_thread import LoopThread
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, StorageError

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from collegium.coordinator.rounds.rounds import OnReply
-from collegium.coordinator.service.loop_thread import LoopThread
+from collegium.protocol.loop_thread import LoopThread
 from collegium.coordinator.service.outstanding import Pending, Posted
 from collegium.coordinator.service.party_servicer import PartyServicer, SessionLimits
 from collegium.coordinator.service.peer_events import OnEvent, SessionEvent
