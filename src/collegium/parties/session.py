@@ -286,7 +286,10 @@ class Stream:
         self._loop.call(self._outbox.put_nowait, data)
 
     def received(self) -> bytes | None:
-        """The next message; None where the coordinator ended the connection, RpcError or CancelledError where it is cut."""
+        """The next message, None where the coordinator ended the connection.
+
+        RpcError where the connection is cut, CancelledError where `cancel` cut it.
+        """
         data = self._loop.run(self._call.read())
         return None if data is EOF else data
 
