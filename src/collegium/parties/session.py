@@ -210,7 +210,7 @@ class PartySession:
                                 waiting = patience(stream.cancel)
                                 continue
                             welcomed.set()
-                            worker.reply_to(stream, says_computing=message.welcome.hears_computing)
+                            worker.reply_to(stream.send, says_computing=message.welcome.hears_computing)
                             self._on_connected()
                         case "request" if self._worker is not None:
                             self._worker.take(message.request)
@@ -314,26 +314,26 @@ class Stream:
 
 
 class Worker:
-    """The thread on which a party answers, and the connection that takes its answers now."""
+    """The thread on which a party answers, and what sends its answers now."""
 
     def __init__(self, party: Answers) -> None:
         self._party = party
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting: set[tuple[str, str]] = set()
-        self._stream: Stream | None = None
+        self._reply: Callable[[bytes], object] | None = None
         self._says_computing = False
         # A daemon: a process that is told to stop does not wait for a fit to end.
         self._thread = threading.Thread(target=self._work, name=BUSY_THREAD, daemon=True)
         self._thread.start()
 
-    def reply_to(self, stream: Stream | None, *, says_computing: bool = False) -> None:
-        """Send answers here from now on; None drops them (they are asked for again, and remembered).
+    def reply_to(self, send: Callable[[bytes], object] | None, *, says_computing: bool = False) -> None:
+        """Send answers by this from now on; None drops them (they are asked for again, and remembered).
 
         With ``says_computing`` also that it goes on computing one.
         """
         with self._lock:
-            self._stream, self._says_computing = stream, says_computing
+            self._reply, self._says_computing = send, says_computing
 
     def take(self, message: pb.Request) -> None:
         """Have a request answered, unless it is being answered already."""
@@ -389,5 +389,5 @@ class Worker:
 
     def _put(self, data: bytes) -> None:
         with self._lock:
-            if self._stream is not None:
-                self._stream.send(data)
+            if self._reply is not None:
+                self._reply(data)
