@@ -216,8 +216,24 @@ def test_a_round_has_one_vector_and_one_draw_of_noise_however_often_it_is_prepar
 def kept(book: AnswerBook) -> tuple[bytes, bytes]:
     """The vector of the one round that is not masked yet, and its noise."""
     with closing(sqlite3.connect(book.path)) as database:
-        ((vector, noise),) = database.execute("SELECT vector, noise FROM sums WHERE vector IS NOT NULL").fetchall()
+        ((vector, noise),) = database.execute("SELECT vector, noise FROM numbers").fetchall()
     return vector, noise
+
+
+def test_the_vector_of_a_sum_that_an_older_version_began_is_summed(consortium: Callable[[str], Consortium]) -> None:
+    parties = consortium("masked+noised")
+    parties.prepare()
+    path = parties.books[NAMES[0]].path
+    with closing(sqlite3.connect(path)) as database, database:  # as it kept them
+        numbers = database.execute("SELECT vector, noise, run, round FROM numbers").fetchall()
+        database.executemany("UPDATE sums SET vector = ?, noise = ? WHERE run = ? AND round = ?", numbers)
+        database.execute("DELETE FROM numbers")
+    parties.restart()
+    assert kept(parties.books[NAMES[0]]) == numbers[0][:2]
+    parties.advance(Phase.MASK)
+    with closing(sqlite3.connect(path)) as database:
+        assert not database.execute("SELECT round FROM sums WHERE vector IS NOT NULL").fetchall()
+    parties.advance(Phase.DONE)
 
 
 def files(folder: Path) -> bytes:
@@ -271,8 +287,9 @@ def test_of_a_sum_that_is_over_the_name_alone_stays(consortium: Callable[[str], 
     reply = parties.step()[NAMES[0]]
     assert isinstance(reply, Failure) and "no part in that sum" in reply.message
     with closing(sqlite3.connect(book.path)) as database:
-        left = database.execute("SELECT question, vector, noise, state FROM sums WHERE round = 'round-1'").fetchall()
-    assert left == [(None, None, None, None)]
+        left = database.execute("SELECT question, terms, state FROM sums WHERE round = 'round-1'").fetchall()
+        assert left == [(None, None, None)]
+        assert not database.execute("SELECT round FROM numbers WHERE round = 'round-1'").fetchall()
     assert not isinstance(parties.step()[NAMES[1]], Failure)
 
 
@@ -283,6 +300,6 @@ def test_rounds_that_never_left_make_room_and_those_that_left_stay(consortium: C
     for number in range(2, 14):
         parties.prepare(parties.votes("masked", f"round-{number}"))
     with closing(sqlite3.connect(parties.books[NAMES[0]].path)) as database:
-        (waiting,) = database.execute("SELECT COUNT(*) FROM sums WHERE vector IS NOT NULL").fetchone()
+        (waiting,) = database.execute("SELECT COUNT(*) FROM numbers").fetchone()
     assert waiting == 8
     parties.advance(Phase.DONE)

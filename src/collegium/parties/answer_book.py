@@ -45,6 +45,11 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS sums (run TEXT NOT NULL, round TEXT NOT NULL, asked BLOB NOT NULL, question BLOB, "
     "queries INTEGER NOT NULL, vector BLOB, noise BLOB, setup BLOB UNIQUE, terms TEXT, left_before BLOB, state BLOB, "
     "began TEXT NOT NULL, PRIMARY KEY (run, round)) STRICT",
+    "CREATE TABLE IF NOT EXISTS numbers (run TEXT NOT NULL, round TEXT NOT NULL, vector BLOB NOT NULL, noise BLOB, "
+    "PRIMARY KEY (run, round)) STRICT",
+    # Older versions kept them in `sums`, whose row each step of a sum writes anew.
+    "INSERT OR IGNORE INTO numbers SELECT run, round, vector, noise FROM sums WHERE vector IS NOT NULL",
+    "UPDATE sums SET vector = NULL, noise = NULL WHERE vector IS NOT NULL",
     "CREATE TABLE IF NOT EXISTS head (one INTEGER PRIMARY KEY CHECK (one = 0), head TEXT NOT NULL, "
     "shown BLOB NOT NULL) STRICT",
     "CREATE TABLE IF NOT EXISTS scheme (voters TEXT PRIMARY KEY, identity TEXT NOT NULL) STRICT",

@@ -1,11 +1,13 @@
 """The secure sums that a party takes part in, in its answer book: what each of them needs until it was opened.
 
 A vector and its noise are kept until they are masked, the masked bytes until a list is signed, and shares of others'
-secrets until the sum was opened, or for as long as the institution says. Noise is drawn once, when the vector is kept:
+secrets until the sum was opened, or for as long as the institution says. Vector and noise are in a table of their own,
+which is written once, as the row of the sum is written anew at each step. Noise is drawn once, when the vector is kept:
 a round has one vector, and serves once. Of a round that is over, its name stays.
 """
 
 import json
+import math
 import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -87,14 +89,16 @@ class HeldSums:
         if known is None:
             counts = answer().astype(np.int64)
             share = self._draw(body.question)
-            noise = None if share is None else share.astype(np.int64).tobytes()
-            row = (*key, asked, request.to_bytes(), len(counts), counts.tobytes(), noise, self._clock().isoformat())
+            sum_ = (*key, asked, request.to_bytes(), len(counts), self._clock().isoformat())
+            numbers = (*key, _packed(counts), None if share is None else _packed(share))
             with self._book.changing() as database:
-                database.execute(
-                    "INSERT OR IGNORE INTO sums (run, round, asked, question, queries, vector, noise, began) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    row,
+                added = database.execute(
+                    "INSERT OR IGNORE INTO sums (run, round, asked, question, queries, began) "
+                    "VALUES (?, ?, ?, ?, ?, ?)",
+                    sum_,
                 )
+                if added.rowcount:
+                    database.execute("INSERT INTO numbers VALUES (?, ?, ?, ?)", numbers)
                 self._make_room(database)
             self._asks.of(key, lambda: body)
         elif known != (asked,):
@@ -124,23 +128,25 @@ class HeldSums:
             "parameters": setup.parameters().SerializeToString(deterministic=True).hex(),
             "roster": {name: key.hex() for name, key in setup.roster.items()},
         }
-        summed = held.vector.tobytes(), None if left is None else left.tobytes(), state.to_bytes()
+        begun = setup.digest, json.dumps(terms), None if left is None else left.tobytes(), state.to_bytes()
+        vector, key = _packed(held.vector), (held.run_id, held.round_id)
         with self._book.changing() as database:
             database.execute(
-                "UPDATE sums SET setup = ?, terms = ?, vector = ?, left_before = ?, state = ? "
-                "WHERE run = ? AND round = ?",
-                (setup.digest, json.dumps(terms), *summed, held.run_id, held.round_id),
+                "UPDATE sums SET setup = ?, terms = ?, left_before = ?, state = ? WHERE run = ? AND round = ?",
+                (*begun, *key),
+            )
+            database.execute(
+                "UPDATE numbers SET vector = ? WHERE run = ? AND round = ? AND vector != ?", (vector, *key, vector)
             )
         self._setups.of(setup.digest, lambda: setup)
 
     def keep(self, held: HeldSum, state: PartyState, *, masked: bool) -> None:
         """Keep what the next step needs; the vector and its noise only until they are ``masked``."""
+        key = held.run_id, held.round_id
         with self._book.changing() as database:
-            forgotten = ", vector = NULL, noise = NULL" if masked else ""
-            database.execute(
-                f"UPDATE sums SET state = ?{forgotten} WHERE run = ? AND round = ?",
-                (state.to_bytes(), held.run_id, held.round_id),
-            )
+            database.execute("UPDATE sums SET state = ? WHERE run = ? AND round = ?", (state.to_bytes(), *key))
+            if masked:
+                database.execute("DELETE FROM numbers WHERE run = ? AND round = ?", key)
 
     def settle(self, setups: Iterable[bytes]) -> None:
         """Forget the secrets of sums that were opened: the coordinator says that their results are kept."""
@@ -154,7 +160,8 @@ class HeldSums:
         oldest = (self._clock() - self._book.sums_kept).isoformat()
         self._forget(database, "began < ?", oldest)
         waiting = database.execute(
-            "SELECT rowid FROM sums WHERE vector IS NOT NULL ORDER BY began DESC, rowid DESC LIMIT -1 OFFSET ?",
+            "SELECT sums.rowid FROM sums JOIN numbers USING (run, round) "
+            "ORDER BY began DESC, sums.rowid DESC LIMIT -1 OFFSET ?",
             (MAX_PREPARED,),
         ).fetchall()
         for (row,) in waiting:
@@ -162,29 +169,34 @@ class HeldSums:
 
     def _forget(self, database: sqlite3.Connection, which: str, value: object) -> int:
         """Leave of these rounds the name alone; it is never prepared again. Returns how many there were."""
+        rounds = f"SELECT run, round FROM sums WHERE {which}"
+        database.execute(f"DELETE FROM numbers WHERE (run, round) IN ({rounds})", (value,))
         changed = database.execute(
-            f"UPDATE sums SET question = NULL, vector = NULL, noise = NULL, terms = NULL, left_before = NULL, "
-            f"state = NULL WHERE {which}",
-            (value,),
+            f"UPDATE sums SET question = NULL, terms = NULL, left_before = NULL, state = NULL WHERE {which}", (value,)
         )
         return changed.rowcount
 
     def _find(self, which: str, *values: object, numbers: bool) -> HeldSum | None:
-        queries, vector, noise = 0, None, None
+        kept: tuple[bytes, bytes | None] | None = None
         with self._book.changing() as database:
             row = database.execute(f"SELECT {_COLUMNS} FROM sums WHERE {which}", values).fetchone()
             if row is None or row[2] is None:
                 return None
+            run_id, round_id, question, digest, terms, left, state = row
             if numbers:
-                found = database.execute(f"SELECT queries, vector, noise FROM sums WHERE {which}", values)
-                queries, vector, noise = found.fetchone()
-        run_id, round_id, question, digest, terms, left, state = row
+                found = database.execute(
+                    "SELECT vector, noise FROM numbers WHERE run = ? AND round = ?", (run_id, round_id)
+                )
+                kept = found.fetchone()
+        ask = self._asks.of((run_id, round_id), lambda: _asked(question))
+        vector, noise = kept or (None, None)
+        shape = ask.question.shape
         return HeldSum(
             run_id,
             round_id,
-            self._asks.of((run_id, round_id), lambda: _asked(question)),
-            None if vector is None else np.frombuffer(vector, dtype=np.int64).reshape(queries, -1),
-            None if noise is None else np.frombuffer(noise, dtype=np.int64),
+            ask,
+            None if vector is None else _unpacked(vector, shape),
+            None if noise is None else _unpacked(noise, shape).reshape(-1),
             None if terms is None else self._setup(digest, terms),
             None if left is None else np.frombuffer(left, dtype=np.bool_),
             None if state is None else PartyState.from_bytes(state),
@@ -199,6 +211,17 @@ class HeldSums:
             return accept_parameters(parameters, roster, collusion_fraction=0.0)
 
         return self._setups.of(digest, accepted)
+
+
+def _packed(numbers: NDArray[Any]) -> bytes:
+    """Whole numbers in four bytes each where all fit, else in eight."""
+    narrow = numbers.astype(np.int32)
+    return (narrow if np.array_equal(narrow, numbers) else numbers.astype(np.int64)).tobytes()
+
+
+def _unpacked(kept: bytes, shape: tuple[int, int]) -> IntArray:
+    """What `_packed` gave of numbers of this shape, as int64."""
+    return np.frombuffer(kept, dtype=f"i{len(kept) // math.prod(shape)}").astype(np.int64).reshape(shape)
 
 
 def _asked(question: bytes) -> Ask:

@@ -1,17 +1,21 @@
 """A party's side of the connection: it dials the coordinator, names itself, answers requests, and reconnects.
 
 A thread of its own answers the requests one by one, so that a fit of many minutes delays neither keepalive nor the
-reading of messages. A request that is repeated while it is being answered is answered once. One that is repeated later
-gets the answer that the Party remembers.
+reading of messages. All sessions of a process share one loop, and who waits is woken by what comes alone: gRPC's own
+blocking calls wake every thread several times a second. A request that is repeated while it is being answered is
+answered once. One that is repeated later gets the answer that the Party remembers.
 """
 
+import asyncio
 import logging
 import queue
 import random
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from typing import Any, Protocol, Self
 
 from collegium import limits
 from collegium.computing import telling
@@ -39,8 +43,9 @@ from collegium.protocol.channels import (
     require_version,
 )
 from collegium.protocol.codec import parse, parse_json
-from collegium.protocol.grpc_tls13 import grpc
+from collegium.protocol.grpc_tls13 import EOF, grpc
 from collegium.protocol.identities import Credentials
+from collegium.protocol.loop_thread import LoopThread, SharedLoop
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Failure
 from collegium.protocol.v1 import collegium_pb2 as pb
@@ -53,6 +58,8 @@ COMPUTING_EVERY_S = 5.0
 """How often a party says at most that it goes on computing an answer."""
 BETWEEN_RUNS_S = 5.0
 """How long a party that stays waits after a farewell before it dials again."""
+
+_LOOP = SharedLoop("party-sessions")
 
 
 class Answers(Protocol):
@@ -104,19 +111,23 @@ class PartySession:
         self._stopping = threading.Event()
         self._sleep = sleep or self._stopping.wait
         self._credentials: Credentials | None = None
-        self._call: Any = None
+        self._stream: Stream | None = None
         self._task: Task | None = None
         self._worker: Worker | None = None
 
     def run(self) -> str:
         """Serve; return the coordinator's farewell, or "stopped". Raises the error that made it hopeless."""
+        with _LOOP.used() as loop:
+            return self._serve(loop)
+
+    def _serve(self, loop: LoopThread) -> str:
         failures = 0
         try:
             while not self._stopping.is_set():
                 credentials = self._credentials = self._current_credentials()
                 welcomed = threading.Event()
                 try:
-                    reason = self._attend(credentials, welcomed)
+                    reason = self._attend(loop, credentials, welcomed)
                     if not self._stays or self._stopping.is_set():
                         return reason
                     failures = 0
@@ -135,8 +146,8 @@ class PartySession:
     def stop(self) -> None:
         """End `run` soon, from any thread."""
         self._stopping.set()
-        if (call := self._call) is not None:
-            call.cancel()
+        if (stream := self._stream) is not None:
+            stream.cancel()
 
     def _current_credentials(self) -> Credentials:
         try:
@@ -166,29 +177,24 @@ class PartySession:
         self._sleep(delay_s)
 
     def _attend(  # noqa: C901 -- what is said on one connection, in its order
-        self, credentials: Credentials, welcomed: threading.Event
+        self, loop: LoopThread, credentials: Credentials, welcomed: threading.Event
     ) -> str:
         """One connection, from Hello to Farewell; raises Unreachable when it is cut."""
-        outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         hello = pb.Hello(
             protocol_version=limits.PROTOCOL_VERSION,
             party=credentials.name,
             software=f"collegium {__version__}",
             rehearsal=self._rehearses,
         )
-        outbox.put(pb.FromParty(hello=hello).SerializeToString())
-        options = channel_options(self._address)
-        with grpc.secure_channel(self._address, channel_credentials(credentials), options) as channel:
-            call: Any = channel.stream_stream(ATTEND, request_serializer=bytes, response_deserializer=bytes)(
-                iter(outbox.get, None)
-            )
-            self._call = call
-            waiting = patience(call.cancel)
+        with Stream(loop, self._address, credentials) as stream:
+            stream.send(pb.FromParty(hello=hello).SerializeToString())
+            self._stream = stream
+            waiting = patience(stream.cancel)
             cannot: CollegiumError | None = None
             try:
                 if self._stopping.is_set():
                     return "stopped"
-                for data in call:
+                while (data := stream.received()) is not None:
                     if cannot is not None:
                         continue  # sent before the coordinator read that this party leaves
                     message = parse(pb.FromCoordinator, data)
@@ -199,12 +205,12 @@ class PartySession:
                                 worker = self._take_welcome(message.welcome)
                             except (ConfigurationError, DataError, StorageError) as error:
                                 cannot = error
-                                outbox.put(_leaving(error))
+                                stream.send(_leaving(error))
                                 # The coordinator ends the connection once it has read that.
-                                waiting = patience(call.cancel)
+                                waiting = patience(stream.cancel)
                                 continue
                             welcomed.set()
-                            worker.reply_to(outbox, says_computing=message.welcome.hears_computing)
+                            worker.reply_to(stream.send, says_computing=message.welcome.hears_computing)
                             self._on_connected()
                         case "request" if self._worker is not None:
                             self._worker.take(message.request)
@@ -215,19 +221,17 @@ class PartySession:
                         case _:
                             raise ProtocolViolation("the coordinator sent something unknown: update Collegium")
                 raise cannot or Unreachable("the coordinator ended the connection")
-            except grpc.RpcError as error:
+            except (grpc.RpcError, CancelledError) as error:
                 if cannot is not None:
                     raise cannot from None
                 if self._stopping.is_set():
                     return "stopped"
-                raise error_of(error.code(), error.details(), error.trailing_metadata()) from None
+                raise _cut(error) from None
             finally:
                 waiting.cancel()
-                self._call = None
+                self._stream = None
                 if self._worker is not None:
                     self._worker.reply_to(None)
-                outbox.put(None)
-                call.cancel()
 
     def _take_welcome(self, welcome: pb.Welcome) -> "Worker":
         require_version(welcome.protocol_version, "the coordinator", "this party")
@@ -245,33 +249,91 @@ class PartySession:
         return self._worker
 
 
+def _cut(error: Any) -> CollegiumError:
+    """Why a connection was cut."""
+    if isinstance(error, CancelledError):
+        return Unreachable("the connection was given up: nothing came in time")
+    return error_of(error.code(), error.details(), error.trailing_metadata())
+
+
 def _leaving(error: CollegiumError) -> bytes:
     """What is told of why this party cannot serve: a code that follows from its settings and column names alone."""
     known = next((code for code in CannotServe.reasons if code == error.code), "records")
     return pb.FromParty(leaving=pb.Leaving(code=known)).SerializeToString()
 
 
+class Stream:
+    """A connection to the coordinator, for threads; used as a context manager, at whose end it is cut.
+
+    The next message is read when it is asked for, so that what comes faster stays at the coordinator.
+    """
+
+    def __init__(self, loop: LoopThread, address: str, credentials: Credentials) -> None:
+        self._loop, self._address, self._credentials = loop, address, credentials
+        self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
+        self._channel: Any = None
+        self._call: Any = None
+
+    def __enter__(self) -> Self:
+        self._loop.run(self._open())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.run(self._close())
+
+    def send(self, data: bytes) -> None:
+        """Send this after all that was given before."""
+        self._loop.call(self._outbox.put_nowait, data)
+
+    def received(self) -> bytes | None:
+        """The next message, None where the coordinator ended the connection.
+
+        RpcError where the connection is cut, CancelledError where `cancel` cut it.
+        """
+        data = self._loop.run(self._call.read())
+        return None if data is EOF else data
+
+    def cancel(self) -> None:
+        """Cut it, from any thread; nothing where it has ended."""
+        with suppress(RuntimeError):  # its loop has ended, too
+            self._loop.call(self._call.cancel)
+
+    async def _open(self) -> None:
+        credentials, options = channel_credentials(self._credentials), channel_options(self._address)
+        self._channel = grpc.aio.secure_channel(self._address, credentials, options)
+        begin = self._channel.stream_stream(ATTEND, request_serializer=bytes, response_deserializer=bytes)
+        self._call = begin(self._sent())
+
+    async def _sent(self) -> AsyncIterator[bytes]:
+        while True:
+            yield await self._outbox.get()
+
+    async def _close(self) -> None:
+        self._call.cancel()
+        await self._channel.close()
+
+
 class Worker:
-    """The thread on which a party answers, and the outbox of the connection that takes its answers now."""
+    """The thread on which a party answers, and what sends its answers now."""
 
     def __init__(self, party: Answers) -> None:
         self._party = party
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting: set[tuple[str, str]] = set()
-        self._outbox: queue.SimpleQueue[bytes | None] | None = None
+        self._reply: Callable[[bytes], object] | None = None
         self._says_computing = False
         # A daemon: a process that is told to stop does not wait for a fit to end.
         self._thread = threading.Thread(target=self._work, name=BUSY_THREAD, daemon=True)
         self._thread.start()
 
-    def reply_to(self, outbox: queue.SimpleQueue[bytes | None] | None, *, says_computing: bool = False) -> None:
-        """Send answers here from now on; None drops them (they are asked for again, and remembered).
+    def reply_to(self, send: Callable[[bytes], object] | None, *, says_computing: bool = False) -> None:
+        """Send answers by this from now on; None drops them (they are asked for again, and remembered).
 
         With ``says_computing`` also that it goes on computing one.
         """
         with self._lock:
-            self._outbox, self._says_computing = outbox, says_computing
+            self._reply, self._says_computing = send, says_computing
 
     def take(self, message: pb.Request) -> None:
         """Have a request answered, unless it is being answered already."""
@@ -327,5 +389,5 @@ class Worker:
 
     def _put(self, data: bytes) -> None:
         with self._lock:
-            if self._outbox is not None:
-                self._outbox.put(data)
+            if self._reply is not None:
+                self._reply(data)

@@ -1,4 +1,4 @@
-"""A thread that closes in the very moment in which a call ends prints nothing."""
+"""A loop on a thread: it ends with the last that uses it, and prints nothing where a call ends at that moment."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from collegium.coordinator.service.loop_thread import LoopThread, cancel_the_rest
+from collegium.protocol.loop_thread import LoopThread, SharedLoop, cancel_the_rest
 
 
 async def _echo(requests: AsyncIterator[bytes], _context: object) -> AsyncIterator[bytes]:
@@ -47,3 +47,20 @@ def test_closing_while_a_call_ends_prints_no_error(capfd: pytest.CaptureFixture[
     thread.start()
     thread.close(_stopped_between_two_steps_of_a_call)
     assert capfd.readouterr().err == ""
+
+
+def test_a_shared_loop_is_one_for_all_that_use_it_at_once_and_ends_with_the_last() -> None:
+    shared, loops = SharedLoop("of a test"), list[asyncio.AbstractEventLoop]()
+
+    async def running() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    with shared.used() as first:
+        loops.append(first.run(running()))
+        with shared.used() as second:
+            loops.append(second.run(running()))
+        loops.append(first.run(running()))
+    assert loops[0] is loops[1] is loops[2]
+    assert loops[0].is_closed()
+    with shared.used() as again:
+        assert again.run(running()) is not loops[0]

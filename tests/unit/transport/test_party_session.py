@@ -55,11 +55,11 @@ def test_a_request_repeated_while_it_is_answered_is_answered_once_over_the_newes
     worker = Worker(party)
     first: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     second: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    worker.reply_to(first)
+    worker.reply_to(first.put)
     worker.take(ask("r1"))
     assert party.begun.wait(PATIENCE_S)
     worker.reply_to(None)
-    worker.reply_to(second)
+    worker.reply_to(second.put)
     worker.take(ask("r1"))
     worker.take(ask("r2"))
     party.release.set()
@@ -74,7 +74,7 @@ def test_requests_beyond_what_may_wait_are_declined(monkeypatch: pytest.MonkeyPa
     party = Slow()
     worker = Worker(party)
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    worker.reply_to(outbox)
+    worker.reply_to(outbox.put)
     for number in range(3):
         worker.take(ask(f"r{number}"))
     declined = next_reply(outbox)
@@ -88,7 +88,7 @@ def test_requests_beyond_what_may_wait_are_declined(monkeypatch: pytest.MonkeyPa
 def test_a_request_that_is_not_valid_is_answered_with_what_is_wrong() -> None:
     worker = Worker(Slow())
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    worker.reply_to(outbox)
+    worker.reply_to(outbox.put)
     worker.take(pb.Request(request_id="r1", run_id="run-1"))
     body = next_reply(outbox).body
     assert isinstance(body, Failure) and body.code == "protocol"
@@ -101,7 +101,7 @@ def test_an_answer_too_long_for_a_message_becomes_a_failure(monkeypatch: pytest.
     party.release.set()
     worker = Worker(party)
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    worker.reply_to(outbox)
+    worker.reply_to(outbox.put)
     worker.take(ask("r1"))
     body = next_reply(outbox).body
     assert isinstance(body, Failure) and "too long" in body.message
@@ -129,7 +129,7 @@ def test_who_computes_for_long_says_so_now_and_then_to_a_coordinator_that_hears_
     monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: now[0]))
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     worker = Worker(party)
-    worker.reply_to(outbox, says_computing=hears)
+    worker.reply_to(outbox.put, says_computing=hears)
     worker.take(ask("r1"))
     party.blocks.put(10)
     for _ in range(2 * hears):

@@ -16,7 +16,6 @@ from cryptography.x509 import SubjectAlternativeName
 
 from collegium.clock import utc_now
 from collegium.coordinator.membership.members import RENEW_BEFORE, Decision, Members, MembersFile, decide
-from collegium.coordinator.service.loop_thread import LoopThread
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.data.task import Task
 from collegium.errors import CollegiumError, StorageError
@@ -36,6 +35,7 @@ from collegium.protocol.enrolment import (
     server_context,
 )
 from collegium.protocol.identities import CERTIFICATE, issue_kit
+from collegium.protocol.loop_thread import LoopThread
 from collegium.protocol.roster import AnnouncedTerms
 
 logger = logging.getLogger("collegium.enrolment")

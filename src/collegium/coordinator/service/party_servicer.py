@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,8 +165,8 @@ class PartyServicer:
     async def _hold(self, session: Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
         """Send and receive until the party goes, is told to go, or breaks the protocol."""
         self._enter(session)
-        sending = asyncio.ensure_future(self._send_all(session, context))
-        receiving = uncancelled(self._receive_all(session, context))
+        sending = asyncio.ensure_future(_repeated(self._send_next, session, context))
+        receiving = uncancelled(_repeated(self._receive_next, session, context))
         reason = "it went away"
         try:
             done, _ = await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
@@ -189,40 +189,48 @@ class PartyServicer:
             sending.cancel()
             sending.add_done_callback(look_at)
 
-    async def _send_all(self, session: Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
-        while (item := await session.outbox.get()) is not None:
-            if isinstance(item, CollegiumError):
-                raise item
-            if isinstance(item, pb.RosterUpdate):
-                await context.write(pb.FromCoordinator(roster=item).SerializeToString())
-            elif (request := self.requests.find(item)) is not None:
-                session.replies_left += 1
-                session.notes_left += limits.MAX_NOTES_PER_REQUEST
-                self.traffic[session.subject.name].sent += len(request.posted.data)
-                await context.write(request.posted.data)
-        session.told_farewell = True
-        farewell = pb.Farewell(reason=self._farewell or "the run is over")
-        await context.write(pb.FromCoordinator(farewell=farewell).SerializeToString())
+    async def _send_next(self, session: Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bool:
+        """Send what comes next; False after the farewell. Nobody holds a request that was sent while this waits."""
+        item = await session.outbox.get()
+        if item is None:
+            session.told_farewell = True
+            farewell = pb.Farewell(reason=self._farewell or "the run is over")
+            await context.write(pb.FromCoordinator(farewell=farewell).SerializeToString())
+            return False
+        if isinstance(item, CollegiumError):
+            raise item
+        if isinstance(item, pb.RosterUpdate):
+            await context.write(pb.FromCoordinator(roster=item).SerializeToString())
+        elif (request := self.requests.find(item)) is not None:
+            session.replies_left += 1
+            session.notes_left += limits.MAX_NOTES_PER_REQUEST
+            self.traffic[session.subject.name].sent += len(request.posted.data)
+            await context.write(request.posted.data)
+        return True
 
-    async def _receive_all(self, session: Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> None:
-        while (data := await context.read()) is not EOF and not session.over:
-            message = _parse(data)
-            self.traffic[session.subject.name].received += len(data)
-            body = message.WhichOneof("body")
-            if body == "leaving":
-                raise CannotServe(CannotServe.reasons.get(message.leaving.code, CannotServe.reasons["records"]))
-            if body == "computing":
-                session.notes_left -= 1
-                if session.notes_left < 0:
-                    raise ProtocolViolation("it says too often that it computes")
-                self.requests.computes((session.subject.name, message.computing.request_id))
-                continue
-            if body != "reply":
-                raise ProtocolViolation("a party says Hello once and then answers")
-            session.replies_left -= 1
-            if session.replies_left < 0:
-                raise ProtocolViolation("more answers than questions")
-            self._take_reply(session, message.reply)
+    async def _receive_next(self, session: Session, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bool:
+        """Take what comes next; False at the end. Nobody holds a masked vector that was taken while this waits."""
+        data = await context.read()
+        if data is EOF or session.over:
+            return False
+        message = _parse(data)
+        self.traffic[session.subject.name].received += len(data)
+        body = message.WhichOneof("body")
+        if body == "leaving":
+            raise CannotServe(CannotServe.reasons.get(message.leaving.code, CannotServe.reasons["records"]))
+        if body == "computing":
+            session.notes_left -= 1
+            if session.notes_left < 0:
+                raise ProtocolViolation("it says too often that it computes")
+            self.requests.computes((session.subject.name, message.computing.request_id))
+            return True
+        if body != "reply":
+            raise ProtocolViolation("a party says Hello once and then answers")
+        session.replies_left -= 1
+        if session.replies_left < 0:
+            raise ProtocolViolation("more answers than questions")
+        self._take_reply(session, message.reply)
+        return True
 
     def _take_reply(self, session: Session, message: pb.Reply) -> None:
         request = self.requests.find((session.subject.name, message.request_id))
@@ -311,6 +319,11 @@ class Arrivals:
         if not reading.done():
             raise ProtocolViolation(f"no Hello within {self._timeout_s:g} s")
         return reading.result()
+
+
+async def _repeated(step: Callable[[Session, Any], Awaitable[bool]], session: Session, context: Any) -> None:
+    while await step(session, context):
+        pass
 
 
 def _parse(data: Any) -> pb.FromParty:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from collegium.coordinator.rounds.rounds import OnReply
-from collegium.coordinator.service.loop_thread import LoopThread
 from collegium.coordinator.service.outstanding import Pending, Posted
 from collegium.coordinator.service.party_servicer import PartyServicer, SessionLimits
 from collegium.coordinator.service.peer_events import OnEvent, SessionEvent
@@ -23,6 +22,7 @@ from collegium.latest import Latest
 from collegium.logs import event as named
 from collegium.protocol.channels import require_tls13, server_credentials, split_address
 from collegium.protocol.identities import Credentials
+from collegium.protocol.loop_thread import LoopThread
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Failure, ReplyBody
 from collegium.protocol.requests import RequestBody

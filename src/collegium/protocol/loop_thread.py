@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -62,6 +63,28 @@ class LoopThread:
         if self._running is None:
             raise RuntimeError(f"the thread {self._name!r} is not running")
         return self._running[0]
+
+
+class SharedLoop:
+    """One `LoopThread` for all that use it at the same time: the first starts it, the last closes it."""
+
+    def __init__(self, name: str) -> None:
+        self._thread, self._lock, self._users = LoopThread(name), threading.Lock(), 0
+
+    @contextmanager
+    def used(self) -> Iterator[LoopThread]:
+        """The loop, running until this block ends."""
+        with self._lock:
+            if not self._users:
+                self._thread.start()
+            self._users += 1
+        try:
+            yield self._thread
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._thread.close()
 
 
 async def cancel_the_rest() -> None:
