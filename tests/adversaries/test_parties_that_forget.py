@@ -39,7 +39,7 @@ WITHIN: dict[str, Any] = {
 }
 VOTED: dict[str, Any] = {
     "mechanism": {"name": "gnmax", "parameters": {"sigma": 3.0}},
-    "teachers": {"kind": "random-forest"},
+    "teachers": {"kind": "random-forest", "options": {"trees": 5}},
 }
 
 
@@ -88,7 +88,7 @@ class Clinics:
             "pool": {"source": "wine"},
             "budget": {"epsilon": 60.0},
             "queries": {"count": queries, "batch": 4},
-            "student": {"method": "random-forest"},
+            "student": {"method": "random-forest", "options": {"trees": 5}},
             "votes": {"mode": mode, "quorum": 0.8},
         }
         before = self._spent()

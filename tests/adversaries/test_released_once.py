@@ -61,8 +61,8 @@ def driven(folder: Path, parties: cg.LocalParties, absent: int = 0, **changes: A
         "mechanism": {"name": "gnmax", "parameters": {"sigma": 3.0}},
         "budget": {"epsilon": 30.0},
         "queries": {"count": 8},
-        "student": {"method": "random-forest"},
-        "teachers": {"kind": "random-forest"},
+        "student": {"method": "random-forest", "options": {"trees": 5}},
+        "teachers": {"kind": "random-forest", "options": {"trees": 5}},
         "votes": {"mode": "masked", "quorum": 0.9},
     }
     away = {f"away-{n}": b"\1" * 32 for n in range(absent)}

@@ -51,7 +51,7 @@ def serve(tmp_path: Path) -> Serve:
     parties = cg.LocalParties(records, TASK, policy=policy, folder=tmp_path / "parties")
 
     def served(study: str, mechanism: dict[str, Any], mode: str) -> RunRecord:
-        asked: dict[str, Any] = {"teachers": {"kind": "random-forest"}}
+        asked: dict[str, Any] = {"teachers": {"kind": "random-forest", "options": {"trees": 5}}}
         if mechanism is not VOTED:
             near = {"k": 9} if mechanism is SAMPLED else {}
             asked = {"neighbours": {"share": 0.2, "features": "standard", "dimensions": 8, **near}}
@@ -62,7 +62,7 @@ def serve(tmp_path: Path) -> Serve:
             "mechanism": mechanism,
             "budget": {"epsilon": 60.0},
             "queries": {"count": 6, "batch": 3},
-            "student": {"method": "random-forest"},
+            "student": {"method": "random-forest", "options": {"trees": 5}},
             "votes": {"mode": mode, "quorum": 1.0},
         } | asked
         config = validate_config(values, RunConfig, "test")

@@ -98,7 +98,8 @@ def test_a_mistake_is_one_line(words: list[str], said: str, tmp_path: Path, caps
 
 
 def test_a_run_of_votes_alone_is_told_what_audits_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    votes = 'teachers = { kind = "random-forest" }\nmechanism = { name = "gnmax", parameters = { sigma = 40.0 } }'
+    votes = 'teachers = { kind = "random-forest", options = { trees = 5 } }\n'
+    votes += 'mechanism = { name = "gnmax", parameters = { sigma = 40.0 } }'
     path = config(tmp_path, mode="masked", more=votes)
     path.write_text(path.read_text(encoding="utf-8").replace("sums = {", "# sums = {"), encoding="utf-8")
     status, _, err = typed(capsys, "audit", "--run", path)

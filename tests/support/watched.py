@@ -23,8 +23,8 @@ from support.waiting import PATIENCE_S
 NAMES = ("ash", "birch", "cedar")
 
 LINEAR = 'kind = "linear", options = { steps = 5 }'
-FORESTS = 'kind = "random-forest", options = { trees = 5 }'
-"""Teachers for whom a party's process need not load torch."""
+CONSTANT = 'kind = "constant"'
+"""Teachers for whom a party's process loads neither torch nor scikit-learn."""
 
 CONFIG = """\
 name = "watched"

@@ -68,7 +68,7 @@ def demo(
     folder = run or Path("runs") / ("demo-teachers" if teachers else "demo")
     if not as_json:
         typer.echo(TO_SEE_OF_TEACHERS if teachers else TO_SEE)
-    with PartyProcesses(torch=True) as host:  # loads while the run is prepared
+    with PartyProcesses("torch") as host:  # loads while the run is prepared
         from collegium.simulations.launcher import launch
 
         drive = partial(launch, host=host)

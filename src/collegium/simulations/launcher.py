@@ -17,6 +17,7 @@ from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.service.sessions import GrpcParties
+from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import CollegiumError, QuorumNotReached
 from collegium.parties.policy import FEW_PARTIES
 from collegium.parties.teachers.splits import KEY_FILE, simulated_key
@@ -33,6 +34,13 @@ HOST = "localhost"
 POLICY = "policy.toml"
 REPEATS = 100
 """How often rounds may be asked again: records that were made for a run have no budgets beside the run's own."""
+NEEDED_BY = {
+    "linear": "torch",
+    "mlp": "torch",
+    "random-forest": "sklearn.ensemble",
+    "small-cnn": "torch",
+}
+"""The large library of each kind of teacher that has one."""
 _CONNECT_S = 120.0
 
 
@@ -74,7 +82,7 @@ def launch(
         coordinating.check()
         port = parties.start(f"{HOST}:0")
         images = run.config.task.inputs.kind == "image"
-        with PartyProcesses(torch=images) if host is None else nullcontext(host) as copied:
+        with PartyProcesses(*likely(run.config)) if host is None else nullcontext(host) as copied:
             processes = copied.begin(_configs(run, port))
             if images and find_spec("torch"):
                 import_module("torch")  # while the parties begin; what learns from images needs it later
@@ -93,6 +101,14 @@ def launch(
             parties.farewell("the run is finished")
             _wait_for_exit(processes)
     return result
+
+
+def likely(config: RunConfig) -> list[str]:
+    """The large libraries that every party of this run is likely to need."""
+    kind = None if config.teachers is None else config.teachers.kind
+    if kind in NEEDED_BY:
+        return [NEEDED_BY[kind]]
+    return ["torch"] if config.task.inputs.kind == "image" else []
 
 
 def write_party_config(run: PreparedRun, member: CohortMember, port: int) -> Path:

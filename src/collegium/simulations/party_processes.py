@@ -79,11 +79,11 @@ class PartyProcesses:
 
     Parameters
     ----------
-    torch : whether the parties are likely to need torch
+    also : modules that the parties are likely to need besides `LOADED`
     """
 
-    def __init__(self, *, torch: bool) -> None:
-        words = [sys.executable, "-m", __name__, *["torch"] * torch]
+    def __init__(self, *also: str) -> None:
+        words = [sys.executable, "-m", __name__, *also]
         # The standard input of all closes with this process, however that ends.
         self._copied = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._parties: list[PartyProcess] = []

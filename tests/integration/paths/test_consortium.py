@@ -1,4 +1,7 @@
-"""A consortium as `init`, `provision`, `enrol` and `serve` make it from files alone, every command in its own process.
+"""A consortium as `init`, `provision`, `enrol` and `serve` make it from files alone, over real processes.
+
+Those commands that end by themselves run in this process, which has loaded what they need; test_operating_page.py and
+test_watching_page.py start enrolments as processes.
 
 {image, table, vector} × {with the parties' noise, clear} × {first start, coordinator and parties killed with -9,
 second study}. What adds nothing, and is left out:
@@ -11,6 +14,7 @@ second study}. What adds nothing, and is left out:
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Iterator
@@ -21,8 +25,9 @@ import numpy as np
 import pytest
 from support.paths import CLASSES, POOL, SUMS, write_files
 from support.ports import free_ports
-from support.processes import COMMAND_S, command, kill, killed_at_the_end, output_of, read_until, start_collegium
+from support.processes import COMMAND_S, kill, killed_at_the_end, output_of, read_until, start_collegium
 from support.runs import paid
+from support.typist import typed
 
 from collegium.coordinator.run.run_folder import read_run
 
@@ -36,8 +41,8 @@ RECORDS = 1500
 class Consortium:
     """The files of a consortium and of its institutions, as commands leave them."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys = folder, capsys
         files = write_files(kind, folder, RECORDS)
         self.records = {name: deal(files.private, number) for number, name in enumerate(NAMES)}
         self.label = "tree" if kind == "table" else None
@@ -50,9 +55,10 @@ class Consortium:
         self.run = folder / "consortium" / "run"
 
     def did(self, *words: str | Path) -> str:
-        done = command(*words, folder=self.folder)
-        assert done.status == 0, (words, done.err)
-        return done.out
+        with contextlib.chdir(self.folder):
+            status, out, err = typed(self._capsys, *words)
+        assert status == 0, (words, err)
+        return out
 
     def provision(self) -> dict[str, list[str]]:
         """By party, the options of the line that its institution is given, but for those that name its records."""
@@ -62,22 +68,9 @@ class Consortium:
     def enrol(self, given: dict[str, list[str]], sum_modes: str = "") -> None:
         """Every institution enrols with its own records, and agrees to ways of summing where it has to write that."""
         label = [] if self.label is None else ["--label", self.label]
-        for enrolling in [
-            start_collegium(
-                "party",
-                "enrol",
-                *given[name],
-                "--parties",
-                ",".join(NAMES),
-                "--one-row-each",
-                "--data",
-                self.records[name],
-                *label,
-                folder=self.folder,
-            )
-            for name in NAMES
-        ]:
-            output_of(enrolling)
+        for name in NAMES:
+            own = ["--parties", ",".join(NAMES), "--one-row-each", "--data", self.records[name], *label]
+            self.did("party", "enrol", *given[name], *own)
         for name in NAMES if sum_modes else ():
             policy = self.folder / name / "policy.toml"
             policy.write_text(re.sub(r"^sum_modes = .*$", f"sum_modes = {sum_modes}", policy.read_text(), flags=re.M))
@@ -122,8 +115,8 @@ def deal(private: Path, number: int) -> Path:
 
 
 @contextmanager
-def enrolled(kind: str, folder: Path, mode: str = "") -> Iterator[Consortium]:
-    scene = Consortium(kind, folder)
+def enrolled(kind: str, folder: Path, capsys: pytest.CaptureFixture[str], mode: str = "") -> Iterator[Consortium]:
+    scene = Consortium(kind, folder, capsys)
     if mode:
         scene.file.write_text(scene.file.read_text() + f'\n[votes]\nmode = "{mode}"\n')
     given = scene.provision()
@@ -136,8 +129,10 @@ def enrolled(kind: str, folder: Path, mode: str = "") -> Iterator[Consortium]:
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("image", ""), ("vector", "clear")])
-def test_from_a_public_file_to_a_student_with_nothing_set_but_names(kind: str, mode: str, tmp_path: Path) -> None:
-    with enrolled(kind, tmp_path, mode) as scene, scene.parties() as parties:
+def test_from_a_public_file_to_a_student_with_nothing_set_but_names(
+    kind: str, mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with enrolled(kind, tmp_path, capsys, mode) as scene, scene.parties() as parties:
         scene.served()
         for party in parties:
             output_of(party)
@@ -147,8 +142,10 @@ def test_from_a_public_file_to_a_student_with_nothing_set_but_names(kind: str, m
     assert record.evaluation.measures is not None and spent.epsilon <= EPSILON
 
 
-def test_killed_at_every_line_it_goes_on_and_a_second_study_has_labels_of_its_own(tmp_path: Path) -> None:
-    with enrolled("table", tmp_path) as scene, scene.parties("--stay") as parties:
+def test_killed_at_every_line_it_goes_on_and_a_second_study_has_labels_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with enrolled("table", tmp_path, capsys) as scene, scene.parties("--stay") as parties:
         for line in ("hold pool: ", f"labels: {POOL} of {POOL}", "student: "):
             serving = scene.serving()
             try:

@@ -66,7 +66,9 @@ def taught(mechanism: str, kind: str, mode: str, folder: Path) -> Case:
         votes={"mode": mode},
         queries={"count": QUERIES},
         budget={"epsilon": 200.0, "bound": "classic"},  # the exact accountant's curves take longer than these runs
-        student={"method": "supervised", "options": {"steps": 2}} if inputs == "image" else {"method": "random-forest"},
+        student={"method": "supervised", "options": {"steps": 2}}
+        if inputs == "image"
+        else {"method": "random-forest", "options": {"trees": 5}},
     )
 
 
@@ -81,7 +83,7 @@ def near(mode: str, folder: Path) -> Case:
         votes={"mode": mode},
         queries={"count": QUERIES},
         budget={"epsilon": 20.0},
-        student={"method": "random-forest"},
+        student={"method": "random-forest", "options": {"trees": 5}},
     )
 
 

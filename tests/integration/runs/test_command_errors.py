@@ -129,7 +129,7 @@ def table_config(folder: Path, rows: str, label: str = "sick") -> Path:
         private = {{ source = "{folder}/clinic.csv", label = "{label}" }}
         pool = {{ source = "{folder}/public.csv" }}
         partition = {{ kind = "column", column = "clinic" }}
-        teachers = {{ kind = "random-forest" }}
+        teachers = {{ kind = "random-forest", options = {{ trees = 5 }} }}
         votes = {{ mode = "clear" }}
         mechanism = {{ parameters = {{ sigma = 2.0 }} }}
         budget = {{ epsilon = 50.0 }}

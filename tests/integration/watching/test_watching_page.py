@@ -16,7 +16,7 @@ import pytest
 from support.pages import commands_of, text_of_page
 from support.ports import free_ports
 from support.processes import COMMAND_S, killed_at_the_end, lines_of, output_of, start
-from support.watched import CONFIG, FORESTS, NAMES
+from support.watched import CONFIG, CONSTANT, NAMES
 
 PAGE = text_of_page("watching.md")
 SERVE = "collegium coordinator serve consortium.toml --status 127.0.0.1:8080"
@@ -65,7 +65,7 @@ class Story:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     story = Story(tmp_path_factory.mktemp("watched"))
     sessions, enrolment, status = free_ports(3)
-    text = CONFIG.format(sessions=sessions, enrolment=enrolment, teachers=FORESTS, per_party=2)
+    text = CONFIG.format(sessions=sessions, enrolment=enrolment, teachers=CONSTANT, per_party=2)
     (story.folder / "consortium.toml").write_text(text.replace('status = "127.0.0.1:0"\n', ""))
     provisioned = run("collegium provision consortium.toml", story.folder)
     enrolments = re.findall(r"^collegium party enrol.*$", provisioned, re.MULTILINE)

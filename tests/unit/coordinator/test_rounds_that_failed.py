@@ -45,7 +45,7 @@ POLICY = cg.PolicyConfig(
 
 VOTES: dict[str, Any] = {
     "mechanism": {"name": "gnmax", "parameters": {"sigma": 3.0}},
-    "teachers": {"kind": "random-forest"},
+    "teachers": {"kind": "random-forest", "options": {"trees": 5}},
 }
 SUMS: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}}
 SAMPLED: dict[str, Any] = {
@@ -102,7 +102,7 @@ def drive(clinics: Clinics, tmp_path: Path) -> Drive:
             "pool": {"source": "wine"},
             "budget": {"epsilon": 60.0},
             "queries": {"count": 12 if positions is None else len(positions), "batch": 4},
-            "student": {"method": "random-forest"},
+            "student": {"method": "random-forest", "options": {"trees": 5}},
             "votes": {"mode": mode, "quorum": 0.6},
         }
         keys = dict(clinics.signing_keys)

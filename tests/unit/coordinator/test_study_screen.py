@@ -72,7 +72,7 @@ BY_VOTES = {
     "teachers": {"kind": "linear"},
     "mechanism": {"name": "gnmax", "parameters": {"sigma": 4.0}},
     "queries": {"count": 5},
-    "student": {"method": "random-forest"},
+    "student": {"method": "random-forest", "options": {"trees": 5}},
     "budget": {"epsilon": 8.0},
 }
 

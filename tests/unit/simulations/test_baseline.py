@@ -68,7 +68,7 @@ def test_a_process_that_ends_before_it_took_its_records_is_named_too() -> None:
 
 
 def test_parties_whose_host_ended_before_they_began_have_ended(tmp_path: Path) -> None:
-    with PartyProcesses(torch=False) as host:
+    with PartyProcesses() as host:
         host._copied.kill()
         host._copied.wait()
         (party,) = host.begin({"a": tmp_path / "party.toml"})

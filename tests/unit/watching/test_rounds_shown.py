@@ -27,8 +27,8 @@ task = { classes = ["no", "yes"], inputs = { kind = "image", height = 2, width =
 pool = { source = "pool.npz" }
 budget = { epsilon = 1.0 }
 mechanism = { name = "gnmax", parameters = { sigma = 40.0 } }
-teachers = { kind = "random-forest" }
-student = { method = "random-forest" }
+teachers = { kind = "random-forest", options = { trees = 5 } }
+student = { method = "random-forest", options = { trees = 5 } }
 queries = { count = 2 }
 
 [consortium]
