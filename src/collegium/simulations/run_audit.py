@@ -249,7 +249,7 @@ class _Votes:
     ----------
     stages : that released something; the last one also of queries that the others passed on.
     counts : of all parties before any noise, ``[queries, classes]``; ``labels`` ``[queries]`` what followed.
-    places : of each query in its round, ``[queries]``.
+    places : the round of each query and its place there, ``[queries, 2]``.
     one : what one vote is at most, in the units of the counts.
     """
 
@@ -265,23 +265,23 @@ class _Votes:
     def of(cls, rehearsed: Rehearsal, stated: Mapping[str, object]) -> "_Votes":
         """Of what the parties were asked about inputs; of nothing where they were not, or it is not audited."""
         run, pool = rehearsed.run, rehearsed.run.public.pool.x
-        mechanism, places = configured_mechanism(run.config), list[tuple[int, int]]()
+        mechanism, places = configured_mechanism(run.config), list[tuple[int, int, int]]()
         asked = [one for one in rehearsed.questions if one.queries is not None] if votes_are_audited(run.config) else []
-        for question in asked:
+        for round_, question in enumerate(asked):
             assert question.queries is not None  # see above
-            places += enumerate(question.queries.indices)
+            places += [(round_, place, index) for place, index in enumerate(question.queries.indices)]
         nothing = np.zeros(0, dtype=np.int64)
         if not asked or not isinstance(mechanism, LabelMechanism):
-            return cls(mechanism, (), nothing[:, None], nothing, nothing, 0, 0)
+            return cls(mechanism, (), nothing[:, None], nothing, nothing[:, None], 0, 0)
         counts, one = _votes_cast(rehearsed, asked)
         with LedgerReader.read(RunFolder(run.folder).ledger) as ledger:
             released = ledger.labels()
         # An input that was asked about again has the same votes.
-        number_of = {query_key(pool[index]): number for number, (_, index) in reversed([*enumerate(places)])}
+        number_of = {query_key(pool[index]): number for number, (*_, index) in reversed([*enumerate(places)])}
         numbers = [number for key, number in number_of.items() if key in released]
         labels = [released[key] for key in number_of if key in released]
         stages = tuple(stage for stage in mechanism.summed(asked[0].terms.added) if stage.name in stated)
-        in_round = np.array([place for place, _ in places], dtype=np.int64)[numbers]
+        in_round = np.array(places, dtype=np.int64)[numbers, :2]
         return cls(mechanism, stages, counts[numbers], np.array(labels), in_round, one, len(run.cohort))
 
     def audited(self, stage: LabelStage, stated: Mapping[Law, int], failure: float, delta: float) -> AuditedKind:
@@ -294,9 +294,9 @@ class _Votes:
         scale = noise_on_entries(stage, self.parties)
         assert isinstance(self.mechanism, LabelMechanism)  # it has stages
         likely, places = outcomes_of(self.mechanism, stage, scale), self.places[here]
-        groups = [np.zeros(len(here), dtype=np.int64)]
-        if len(set(places.tolist())) < len(here):  # there were several rounds
-            groups.append(places)
+        groups = [places[:, 0]]
+        if len(np.unique(places[:, 1])) < len(here):  # there were several rounds
+            groups.append(places[:, 1])
         found = label_noise(outcomes[here], lambda parts: likely(counts, parts), tuple(groups), failure)
         rounds = sum(stated.values())
 
