@@ -2,7 +2,7 @@
 
 Class sums of 3 classes over 5 parties in this process at ε = 1 and δ = 1e-5. The coordinator adds the noise, so that
 the true ε is the stated one. Each row is of 10 rehearsals, without a bug of 40.
-``--json`` prints the same as JSON. ``--labels`` prints what so many labels could tell at most.
+``--json`` prints the same as JSON. ``--votes`` prints the same of runs of votes, of 100 teachers or of neighbours.
 """
 
 import json
@@ -18,12 +18,17 @@ from unittest.mock import patch
 
 import numpy as np
 
+from collegium.coordinator import noise
+from collegium.coordinator.kind import RunKind
 from collegium.coordinator.noise import CoordinatorNoise
 from collegium.data import load
 from collegium.models import kernels
 from collegium.simulations.cohort import RECORDS
 from collegium.simulations.run_audit import audit_run
+from collegium_accounting.mechanisms import SystemNoise
 from collegium_accounting.mechanisms.class_sums import SumRelease
+from collegium_accounting.mechanisms.gaussian_stage import GaussianLabels
+from collegium_accounting.mechanisms.lnmax import LaplaceRelease
 
 REPEATS, HONEST = 10, 40
 CONFIG = """
@@ -106,6 +111,65 @@ def an_understated_law() -> Iterator[None]:
         yield
 
 
+def _noise(**drawn: Callable[..., Any]) -> AbstractContextManager[Any]:
+    """The coordinator's noise on votes, with other ways to draw it."""
+    return patch.object(noise, "SystemNoise", type("Planted", (SystemNoise,), drawn))
+
+
+def half_the_noise_of_votes() -> AbstractContextManager[Any]:
+    """Half of the noise is drawn."""
+    right = SystemNoise
+    return _noise(
+        gaussian=lambda self, sigma, shape: right.gaussian(self, sigma / 2.0, shape),
+        laplace=lambda self, scale, shape: right.laplace(self, scale / 2.0, shape),
+    )
+
+
+def a_draw_for_all_inputs() -> AbstractContextManager[Any]:
+    """All inputs of a round have the noise of the first."""
+    right = SystemNoise
+    return _noise(
+        gaussian=lambda self, sigma, shape: right.gaussian(self, sigma, (1, *shape[1:])).repeat(shape[0], axis=0),
+        laplace=lambda self, scale, shape: right.laplace(self, scale, (1, *shape[1:])).repeat(shape[0], axis=0),
+    )
+
+
+def a_draw_for_all_rounds() -> AbstractContextManager[Any]:
+    """Every round has the noise of the first."""
+    right, kept = SystemNoise, dict[Any, Any]()
+    return _noise(
+        gaussian=lambda self, *asked: kept.setdefault(asked, right.gaussian(self, *asked)),
+        laplace=lambda self, *asked: kept.setdefault(asked, right.laplace(self, *asked)),
+    )
+
+
+def every_vote_twice() -> AbstractContextManager[Any]:
+    """The coordinator reads each vote twice."""
+    right = RunKind.votes
+    return patch.object(RunKind, "votes", lambda self, question, counts: 2 * right(self, question, counts))
+
+
+@contextmanager
+def an_understated_law_of_votes() -> Iterator[None]:
+    """A label is charged as if there were twice the noise."""
+    gaussian, laplace = GaussianLabels.law, LaplaceRelease.law
+    with (
+        patch.object(GaussianLabels, "law", lambda self, *given: gaussian(replace(self, sigma=2 * self.sigma), *given)),
+        patch.object(LaplaceRelease, "law", lambda self, *given: laplace(replace(self, gamma=self.gamma / 2), *given)),
+    ):
+        yield
+
+
+def of_votes(folder: Path, name: str, count: int = 300) -> Path:
+    """Write a configuration of one of `VOTES` into ``folder``."""
+    queries = f"queries = {{ count = {count}, batch = {count // 3} }}"
+    more = f'student = {{ method = "random-forest" }}\n{queries}\n{VOTES[name]}'
+    path = configured(folder, epsilon=50.0, mode="masked", more=more)
+    text = path.read_text(encoding="utf-8").replace("sums = {", "# sums = {").replace('"a", "b", "c"', '"a", "b"')
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 Bug = Callable[[], AbstractContextManager[None]]
 PLANTED: dict[str, tuple[Bug, int]] = {
     "half the noise": (half_the_noise, 1),
@@ -116,6 +180,27 @@ PLANTED: dict[str, tuple[Bug, int]] = {
     "a draw used again, four rounds": (a_draw_used_again, 4),
 }
 """Bugs by their names, each with the number of rounds in which it shows."""
+
+
+PLANTED_IN_VOTES: dict[str, Bug] = {
+    "half the noise": half_the_noise_of_votes,
+    "every vote twice": every_vote_twice,
+    "an understated law": an_understated_law_of_votes,
+    "a draw for all inputs": a_draw_for_all_inputs,
+    "a draw for all rounds": a_draw_for_all_rounds,
+}
+"""Bugs in votes by their names."""
+
+_TEACHERS = 'teachers = { kind = "random-forest", per_party = 20 }\n'
+VOTES = {
+    "gnmax": _TEACHERS + 'mechanism = { name = "gnmax", parameters = { sigma = 10.0 } }',
+    "lnmax": _TEACHERS + 'mechanism = { name = "lnmax", parameters = { gamma = 0.1 } }',
+    "confident-gnmax": _TEACHERS
+    + 'mechanism = { name = "confident-gnmax", parameters = { sigma1 = 20.0, sigma2 = 10.0, threshold = 60.0 } }',
+    "neighbours": 'neighbours = { features = "raw", dimensions = 8, share = 0.03 }\n'
+    'mechanism = { name = "individual-knn", parameters = { sigma = 10.0, participations = 20 } }',
+}
+"""Runs of votes, by their names."""
 
 
 def measured(canaries: int, rounds: int, bug: Bug | None = None) -> dict[str, float | int | str]:
@@ -146,35 +231,35 @@ def rows() -> Iterator[tuple[str, dict[str, float | int | str]]]:
         yield name, measured(3000, rounds, bug)
 
 
-def of_labels(labels: int) -> tuple[float, float]:
-    """What one run's labels of two classes tell whoever knows all counts, and chooses them as it likes.
-
-    A label is right with probability Φ(a), where a is the gap of the counts in standard deviations of its noise, twice
-    that with half the noise. How often labels are right bounds Φ(a) from below (Clopper and Pearson, 95 %), hence μ.
-
-    Returns
-    -------
-    The bound's mean share of the true μ, and the probability that half the noise is refuted, each at the gap that is
-    best for it.
-    """
-    from scipy.special import betaincinv, ndtr, ndtri  # take half a second to load
-    from scipy.stats import binom
-
-    right = np.arange(1, labels + 1)
-    least = ndtri(betaincinv(right, labels - right + 1, 0.05))
-    share, refuted = 0.0, 0.0
-    for gap in np.linspace(0.3, 2.5, 111):
-        share = max(share, float((binom.pmf(right, labels, ndtr(gap)) * np.maximum(least / gap, 0.0)).sum()))
-        refuted = max(refuted, float(binom.pmf(right, labels, ndtr(2.0 * gap))[least > gap].sum()))
-    return share, refuted
+def vote_rows() -> Iterator[tuple[str, dict[str, float | int | str]]]:
+    """Each row of the table about votes, by its name."""
+    for name in VOTES:
+        for bug, plant in {"no bug": nullcontext, **PLANTED_IN_VOTES}.items():
+            started, found = time.monotonic(), []
+            for _ in range(REPEATS):
+                with tempfile.TemporaryDirectory() as folder, plant():
+                    found.append(audit_run(of_votes(Path(folder), name), canaries=3000).kinds)
+            of_last = [kinds[-1] for kinds in found]
+            least = [one.epsilon_lower_bound for one in of_last]
+            yield (
+                f"{name}, {bug}",
+                {
+                    "outcomes": of_last[0].rounds,
+                    "stated": round(of_last[0].epsilon_stated, 3),
+                    "mean": round(float(np.mean(least)), 3),
+                    "least": round(min(least), 3),
+                    "refuted": f"{sum(any(one.refuted for one in kinds) for kinds in found)} of {REPEATS}",
+                    "seconds": round((time.monotonic() - started) / REPEATS, 1),
+                },
+            )
 
 
 if __name__ == "__main__":
-    if "--labels" in sys.argv:
-        print("| labels | lower bound on μ, mean, in parts of μ | half the noise refuted |\n|---|---|---|")
-        for labels in (20, 40, 100, 300, 1000):
-            share, refuted = of_labels(labels)
-            print(f"| {labels} | {share:.2f} | {refuted:.3f} |")
+    if "--votes" in sys.argv:
+        print("| run | labels paid | ε stated | lower bound, mean | least | refuted | seconds each |")
+        print("|---|---|---|---|---|---|---|")
+        for name, row in vote_rows():
+            print(f"| {name} | " + " | ".join(map(str, row.values())) + " |", flush=True)
     elif "--json" in sys.argv:
         print(json.dumps(dict(enumerate({"run": name, **row} for name, row in rows())), indent=1))
     else:

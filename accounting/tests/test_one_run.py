@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.special import ndtr
+from scipy.stats import binom
 
-from collegium_accounting.analysis.one_run import Strength, epsilon_of, strength
+from collegium_accounting.analysis.one_run import Strength, epsilon_of, epsilon_of_outcomes, label_noise, strength
 from collegium_accounting.errors import ConfigurationError
 
 MU, CANARIES, ENTRIES = 0.7, 400, 600
@@ -59,3 +64,36 @@ def test_a_coin_that_falls_on_one_side_alone_shows_nothing() -> None:
 def test_without_a_bound_epsilon_is_0() -> None:
     assert epsilon_of(0.0, 1e-5) == 0.0
     assert epsilon_of(0.268, 1e-5) == pytest.approx(1.0, abs=0.01)
+
+
+def _right(gap: float) -> Callable[[float], NDArray[np.float64]]:
+    """How likely 100 labels of two classes are wrong and right, ``gap`` deviations of the stated noise apart."""
+    return lambda parts: np.tile([ndtr(-gap / parts), ndtr(gap / parts)], (100, 1))
+
+
+@pytest.mark.parametrize("right", range(80, 101, 2))
+def test_noise_is_less_than_stated_exactly_where_so_many_right_labels_are_too_rare(right: int) -> None:
+    """The bound spends nine tenths of the failure probability; the rest is for noise that is shared."""
+    found = label_noise((np.arange(100) < right).astype(np.int64), _right(1.126))
+    assert (found.most < 1.0) == (binom.sf(right - 1, 100, ndtr(1.126)) <= 0.045)
+    assert found.estimate <= found.most and not found.shared
+
+
+def test_labels_that_share_their_noise_are_noticed() -> None:
+    """Coins decide which class is ahead by 0.2 deviations; one draw that passes it makes all labels the same."""
+    ahead = np.random.default_rng(0).integers(2, size=300)
+
+    def likely(parts: float) -> NDArray[np.float64]:
+        of_first = ndtr(np.where(ahead == 0, 0.2, -0.2) / parts)
+        return np.stack([of_first, 1.0 - of_first], axis=1)
+
+    one_group = (np.zeros(300, dtype=np.int64),)
+    assert label_noise(np.zeros(300, dtype=np.int64), likely, one_group).shared
+    # Every tenth label is turned: as far from shared noise as labels can be.
+    assert not label_noise(np.where(np.arange(300) % 2, ahead, 1 - ahead), likely, one_group).shared
+
+
+def test_outcomes_cost_what_a_test_of_one_query_shows() -> None:
+    """Of one query, δ(ε) = p − e^ε·q, in the closed form for p = 0.6 and q = 0.4."""
+    assert epsilon_of_outcomes(0.6, 0.4, 1, 1e-5) == pytest.approx(np.log((0.6 - 1e-5) / 0.4))
+    assert epsilon_of_outcomes(0.5, 0.5, 100, 1e-5) == 0.0

@@ -169,7 +169,7 @@ def specs_of(
         own = canonical_order(examples.take(np.flatnonzero(assigned == number)))
         assert own.y is not None
         learnable = len(np.unique(own.y)) > 1
-        seed = _teacher_seed(settings.seed, party, number)
+        seed = teacher_seed(settings.seed, party, number)
         made_by = {
             "kind": settings.kind if learnable else "constant",
             "version": version if learnable else ConstantTeacher.version,
@@ -181,7 +181,7 @@ def specs_of(
     return specs
 
 
-def _teacher_seed(seed: int, party: str, number: int) -> int:
+def teacher_seed(seed: int, party: str, number: int) -> int:
     """A seed of 63 bits of its own for each teacher of each party."""
     digest = hashlib.sha256(f"collegium teacher seed\0{seed}\0{party}\0{number}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
