@@ -1,6 +1,5 @@
 """Loaded before any test module, in every process that runs tests."""
 
-import gc
 import os
 import shutil
 import tempfile
@@ -37,9 +36,6 @@ def _folders_in_memory() -> bool:
 if "TMPDIR" not in os.environ and _folders_in_memory():
     os.environ["TMPDIR"] = str(_IN_MEMORY)
     tempfile.tempdir = None  # pytest has asked before this file was read
-
-# What tests allocate is looked over less often: torch, numpy and gRPC alone are objects that every look passes.
-gc.set_threshold(100_000, 50, 50)
 
 # Where the real data sets lie beside the checkout their tests run; without them these tests are skipped and say so.
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

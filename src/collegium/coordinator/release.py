@@ -117,11 +117,15 @@ class Releases:
         begun = [way for way in ways if self.begun(*way)]
         way = begun[0] if begun else ways[0 if self.all_are(parties, last[1].sums) else -1]
         try:
-            return self.release(*way, rule, parties), way[1]
+            answered = self.release(*way, rule, parties)
         except QuorumNotReached:
             if way is last or self.begun(*way):
                 raise
-        write_digested(self._without_all, b"")
+            self._try_no_more()
+        else:
+            if way is not last and answered and not begun and not self.all_are(answered, last[1].sums):
+                self._try_no_more()  # a group lacked one, and all others were summed together
+            return answered, way[1]
         return self.release(*last, rule, self.asking.ready(last[1].sums)), last[1]
 
     @staticmethod
@@ -134,6 +138,9 @@ class Releases:
     def all_are(self, here: Collection[str], sums: VoteSum) -> bool:
         """Whether all parties of a sum are there, and none of them stayed away from a sum of all of this run before."""
         return isinstance(sums, MaskedSum) and sums.roster.keys() <= set(here) and not self._without_all.exists()
+
+    def _try_no_more(self) -> None:
+        write_digested(self._without_all, b"")
 
     @property
     def _without_all(self) -> Path:

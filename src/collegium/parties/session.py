@@ -12,7 +12,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any, Protocol, Self
@@ -273,6 +273,7 @@ class Stream:
         self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
         self._channel: Any = None
         self._call: Any = None
+        self._sending: asyncio.Task[None]
 
     def __enter__(self) -> Self:
         self._loop.run(self._open())
@@ -302,14 +303,18 @@ class Stream:
         credentials, options = channel_credentials(self._credentials), channel_options(self._address)
         self._channel = grpc.aio.secure_channel(self._address, credentials, options)
         begin = self._channel.stream_stream(ATTEND, request_serializer=bytes, response_deserializer=bytes)
-        self._call = begin(self._sent())
+        self._call = begin()
+        self._sending = asyncio.create_task(self._send_all())
 
-    async def _sent(self) -> AsyncIterator[bytes]:
-        while True:
-            yield await self._outbox.get()
+    async def _send_all(self) -> None:
+        with suppress(grpc.RpcError, asyncio.InvalidStateError):  # it is cut, which `received` tells
+            while True:
+                await self._call.write(await self._outbox.get())
 
     async def _close(self) -> None:
+        self._sending.cancel()
         self._call.cancel()
+        await asyncio.gather(self._sending, return_exceptions=True)
         await self._channel.close()
 
 

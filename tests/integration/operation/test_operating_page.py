@@ -46,7 +46,8 @@ ENROL = (
 RENEW = "collegium party enrol --coordinator localhost:7444 --name clinic-1 --fingerprint SHA256 --folder clinic-1"
 ACCEPT = "collegium party accept-key clinic-1/party.toml clinic-2 SIGNING_KEY"
 INIT = (
-    "collegium init pool.csv --holdout holdout.csv --label diagnosis --parties clinic-1,clinic-2,clinic-3 -o own.toml"
+    "collegium init pool.csv --holdout holdout.csv --label diagnosis --parties clinic-1,clinic-2,clinic-3 "
+    "--most-records 200 -o own.toml"
 )
 FOREST = "collegium student fit consortium/run --method random-forest --output forest.safetensors"
 REPORT = "collegium report consortium/run"

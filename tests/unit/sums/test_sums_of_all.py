@@ -12,6 +12,7 @@ from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.models.arrays import load_arrays
+from collegium.parties.kinds.evaluation import kept_evaluation
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
@@ -89,6 +90,33 @@ def test_counts_have_less_noise_where_all_are_there_and_a_run_tries_once_to_have
     assert labelled(parties, tmp_path / "again", **check) == pytest.approx([ONE_AWAY] * 3, rel=1e-4)
     (of_all,), (again,) = (noise(tmp_path / name, short=True) for name in ("all", "again"))
     assert again / of_all == pytest.approx(ONE_AWAY / ALL, rel=1e-4)
+
+
+def test_each_institution_compares_its_own_figure_with_that_of_all(tmp_path: Path) -> None:
+    """The figure is shown under the name of the round that was asked: that of all institutions, where all are there."""
+    held = {name: records(number, 40) for number, name in enumerate(NAMES)}
+    policy = PolicyConfig(minimum_noise_sums=0.1, queries=20, record_epsilon=99.0, sum_modes=("masked+noised",))
+    parties = LocalParties(
+        {name: (one.x, one.labels()) for name, one in held.items()}, TASK, policy=policy, folder=tmp_path / "parties"
+    )
+    config = validate_config(
+        {
+            "name": "local",
+            "task": TASK,
+            "pool": {"source": "pool"},
+            "budget": {"epsilon": 99.0},
+            "evaluation": {"share": 0.2},
+        },
+        RunConfig,
+        "test",
+    )
+    reach = run.Reach(parties, roster=sorted(parties.signing_keys), signing_keys=parties.signing_keys)
+    record = run.CoordinatorRun(config, reach, run.Storage(tmp_path / "run"), public=PublicData(Examples(POOL))).run()
+    assert record.evaluation is not None and record.evaluation.measures is not None
+    accuracy = record.evaluation.measures.accuracy
+    for name in NAMES:
+        kept = kept_evaluation(next((tmp_path / "parties").rglob(f"{name}/evaluation.json")).parent)
+        assert kept["consortium_interval"] == pytest.approx([accuracy.low, accuracy.high])
 
 
 @pytest.mark.parametrize("phase", [Phase.SIGN, Phase.UNMASK])

@@ -1,18 +1,27 @@
-"""The party's side without a network: waiting times, and requests that come twice."""
+"""The party's side: waiting times, requests that come twice, and connections that end."""
 
 from __future__ import annotations
 
+import gc
+import itertools
+import logging
 import queue
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from support.sessions import Kits
 from support.waiting import PATIENCE_S
 
 from collegium.computing import computed
 from collegium.parties import session
-from collegium.parties.session import Worker
-from collegium.protocol.channels import Backoff
+from collegium.parties.session import PartySession, Worker
+from collegium.protocol.channels import ATTEND, Backoff, server_credentials
+from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Description, Failure
 from collegium.protocol.requests import Describe
@@ -146,3 +155,36 @@ def test_who_computes_for_long_says_so_now_and_then_to_a_coordinator_that_hears_
     assert next_reply(outbox).request_id == "r1" and outbox.empty()
     computed(10)  # on a thread that answers nothing
     worker.close()
+
+
+def test_connections_that_the_coordinator_ends_leave_nothing_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It refuses each right after the first message, as one that is started again does; sixty times."""
+    kits, attempts = Kits.make(tmp_path), itertools.count(1)
+
+    def refuse(said: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        next(said)
+        context.abort(grpc.StatusCode.UNAVAILABLE, "the coordinator goes on")
+        yield b""
+
+    _, service, method = ATTEND.split("/")
+    handler = {method: grpc.stream_stream_rpc_method_handler(refuse)}
+    server = grpc.server(ThreadPoolExecutor(4))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handler),))
+    port = server.add_secure_port("127.0.0.1:0", server_credentials(kits.coordinator))
+    server.start()
+
+    def sleep(seconds: float) -> None:
+        if next(attempts) >= 60:
+            served.stop()
+
+    nobody: Any = lambda task: None  # noqa: E731
+    served = PartySession(nobody, lambda: kits.parties["ash"], f"127.0.0.1:{port}", sleep=sleep)
+    try:
+        served.run()
+    finally:
+        server.stop(0)
+    gc.collect()
+    assert next(attempts) > 60
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR] == []

@@ -82,9 +82,9 @@ class PrivateEvaluation(RecordCounting):
         def found() -> dict[str, Any]:
             classes, mechanism = self._config.task.classes, self.mechanism()
             question = Evaluate(*self._terms(mechanism), student.read_bytes(), len(classes))
-            released, answered = self._released(releases, mechanism, question)
+            released, answered, asked = self._released(releases, mechanism, question)
             own = figures(released.groups, classes, counted, spoilt, per_party=question.per_party)
-            shown = ShowReleased(question.name, question.kind, tuple(own.cells.tolist()), own.variance)
+            shown = ShowReleased(asked, question.kind, tuple(own.cells.tolist()), own.variance)
             ask_each(self._setup.reach.parties, answered, shown, releases.asking.deadline_s, None)
             return {"fitted_from": fitted_from, "measures": own.measures, "set_aside": own.set_aside}
 

@@ -145,13 +145,13 @@ class RecordCounting(ABC):
 
     def _released(
         self, releases: Releases, mechanism: Mechanism, question: RecordsQuestion
-    ) -> tuple[Released, tuple[str, ...]]:
-        """The counts that answer a question, from the journal or the parties, and the parties that were asked for them.
+    ) -> tuple[Released, tuple[str, ...], str]:
+        """The counts that answer a question, from the journal or the parties; who was asked for them, in which round.
 
         Raises BudgetExceeded where they are to be paid and do not fit; QuorumNotReached.
         """
         slot, name = self._slot(mechanism)
-        rule, answered = self._rule(releases, mechanism, question), tuple[str, ...]()
+        rule, answered, asked = self._rule(releases, mechanism, question), tuple[str, ...](), question.name
         if rule.released is None:
             releases.asking.follow()  # an older copy of the ledger is noticed before records are counted
             ways = list[tuple[Slot, RunQuestion]]()
@@ -159,9 +159,10 @@ class RecordCounting(ABC):
                 put = replace(question, terms=self._terms_in(sums, mechanism))
                 stage = mechanism.summed(sums.added)[0]
                 ways.append((replace(slot, stage=stage), RunQuestion([name], put, sums, self.part, noted=False)))
-            answered, _ = releases.release_one(ways, rule, releases.asking.here)
+            answered, put_so = releases.release_one(ways, rule, releases.asking.here)
+            asked = put_so.question.name
         assert rule.released is not None  # it was kept now, or before
-        return rule.released, answered
+        return rule.released, answered, asked
 
     def _rule(self, releases: Releases, mechanism: Mechanism, question: RecordsQuestion) -> WholeVector:
         about = question.asked.hex()
@@ -217,7 +218,7 @@ class CountsOnce(RecordCounting):
             return  # they may have been seen
 
         def found() -> dict[str, Any]:
-            released, _ = self._released(releases, mechanism, question)
+            released, *_ = self._released(releases, mechanism, question)
             if question.per_party and mechanism.parameters()["parts"] == 1:
                 check_shares(_records_in(self.part, released))
             return {"found": self._found(released.values / ONE, (released.noise / ONE) ** 2)}
