@@ -137,11 +137,8 @@ class RecordCounting(ABC):
 
     def _terms(self, mechanism: Mechanism) -> tuple[Terms, str, bool]:
         """What each question for counts begins with."""
-        return self._terms_in(self.sum, mechanism), self._ledger_id, self._config.budget.unit == "party"
-
-    def _terms_in(self, sums: VoteSum, mechanism: Mechanism) -> Terms:
-        """The terms of counts that are added up so."""
-        return terms_of(mechanism, sums, mechanism.summed(sums.added)[0], most_records=self._config.budget.most_records)
+        most = self._config.budget.most_records
+        return _terms_in(self.sum, mechanism, most), self._ledger_id, self._config.budget.unit == "party"
 
     def _released(
         self, releases: Releases, mechanism: Mechanism, question: RecordsQuestion
@@ -156,7 +153,7 @@ class RecordCounting(ABC):
             releases.asking.follow()  # an older copy of the ledger is noticed before records are counted
             ways = list[tuple[Slot, RunQuestion]]()
             for sums in releases.ways(self.sum):
-                put = replace(question, terms=self._terms_in(sums, mechanism))
+                put = replace(question, terms=_terms_in(sums, mechanism, question.terms.most_records))
                 stage = mechanism.summed(sums.added)[0]
                 ways.append((replace(slot, stage=stage), RunQuestion([name], put, sums, self.part, noted=False)))
             answered, put_so = releases.release_one(ways, rule, releases.asking.here)
@@ -175,6 +172,11 @@ class RecordCounting(ABC):
     def _note(self, noted: Mapping[str, Any]) -> None:
         setattr(self._notes.record, self.part, noted)  # pydantic makes the part's own kind of record of it
         self._notes.write()
+
+
+def _terms_in(sums: VoteSum, mechanism: Mechanism, most_records: int) -> Terms:
+    """The terms of counts that are added up so."""
+    return terms_of(mechanism, sums, mechanism.summed(sums.added)[0], most_records=most_records)
 
 
 class CountsOnce(RecordCounting):
