@@ -139,8 +139,8 @@ def check_sums(sums: Part, classes: int, *, most_records: int, per_party: bool, 
 def check_cap(rounds: Sequence[Counted], *, most_records: int) -> None:
     """Raise Contradiction where several counts of the same parties' records together pass the cap.
 
-    It fails honest parties of which each has as many records as the cap with probability at most 0.001, once in a run.
-    Together, counts tell a smaller lie than each by itself.
+    It fails honest parties of which each has as many records as the cap with probability at most 0.001; each group is
+    looked at once in a run. Together, counts tell a smaller lie than each by itself.
     """
     weights = np.array([max(one.error, 1e-9) ** -2.0 for one in rounds])
     if not len(weights):

@@ -44,6 +44,11 @@ class Slot:
         (stage,) = mechanism.summed(added)
         return cls(purpose, stage, {unit: stage.law(protected)}, Step.of(mechanism, stage, {unit: protected}))
 
+    def added_by(self, mechanism: Mechanism, added: AddedBy) -> "Slot":
+        """The same place and cost, where others are sure to add the noise: the more they are, the less each adds."""
+        (stage,) = mechanism.summed(added)
+        return replace(self, stage=stage)
+
 
 # More than 15 methods: what was stated once decides every question about room and cost.
 class Statement:
@@ -119,11 +124,6 @@ class Statement:
         assert self._for_the_run is not None  # there are such sums
         purpose = self._for_the_run[0]
         return Slot(purpose, self.stages[0].stage, self._laws[purpose], self._steps[purpose])
-
-    def of_all(self, slot: Slot, added: AddedBy) -> Slot:
-        """The same place, where more parties are sure to add noise: each adds less, at the same cost."""
-        (stage,) = self._mechanism.summed(added)
-        return replace(slot, stage=stage)
 
     def pay(self, slot: Slot, names: Sequence[str], *, further: int = 0) -> int:
         """The charge of one release: one that a crash left without an outcome, or a new one.

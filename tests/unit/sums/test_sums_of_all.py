@@ -28,10 +28,18 @@ ONE_AWAY, ALL = math.sqrt(5 / 3), math.sqrt(5 / 4)
 
 
 @pytest.fixture
-def parties() -> LocalParties:
+def parties(tmp_path: Path) -> LocalParties:
     held = {name: records(number, 40) for number, name in enumerate(NAMES)}
     policy = PolicyConfig(minimum_noise_sums=0.1, queries=20, record_epsilon=99.0, sum_modes=("masked+noised",))
-    return LocalParties({name: (one.x, one.labels()) for name, one in held.items()}, TASK, policy=policy)
+    by_name = {name: (one.x, one.labels()) for name, one in held.items()}
+    return LocalParties(by_name, TASK, policy=policy, folder=tmp_path / "parties")
+
+
+def run_of(parties: LocalParties, folder: Path, **values: Any) -> run.CoordinatorRun:
+    values = {"name": "local", "task": TASK, "pool": {"source": "pool"}, "budget": {"epsilon": 99.0}} | values
+    reach = run.Reach(parties, roster=sorted(parties.signing_keys), signing_keys=parties.signing_keys)
+    config = validate_config(values, RunConfig, "test")
+    return run.CoordinatorRun(config, reach, run.Storage(folder), public=PublicData(Examples(POOL)))
 
 
 def noise(folder: Path, *, short: bool = False) -> list[float]:
@@ -43,16 +51,11 @@ def noise(folder: Path, *, short: bool = False) -> list[float]:
 def labelled(parties: LocalParties, folder: Path, bound: str = "exact", **more: Any) -> list[float]:
     """The noise of each class sum that a run released, in what is charged; each was paid once."""
     values = {
-        "name": "local",
-        "task": TASK,
-        "pool": {"source": "pool"},
         "mechanism": {"name": "class-sums", "parameters": {"sigma": SIGMA}},
         "budget": {"epsilon": 99.0, "bound": bound},
         "sums": {"rounds": 3},
-    } | more
-    reach = run.Reach(parties, roster=sorted(parties.signing_keys), signing_keys=parties.signing_keys)
-    config = validate_config(values, RunConfig, "test")
-    record = run.CoordinatorRun(config, reach, run.Storage(folder), public=PublicData(Examples(POOL))).label()
+    }
+    record = run_of(parties, folder, **values, **more).label()
     assert record.labels is not None and record.labels.answered == len(POOL)
     verify(folder / "ledger.sqlite")
     with Ledger.read(folder / "ledger.sqlite") as ledger:
@@ -92,26 +95,9 @@ def test_counts_have_less_noise_where_all_are_there_and_a_run_tries_once_to_have
     assert again / of_all == pytest.approx(ONE_AWAY / ALL, rel=1e-4)
 
 
-def test_each_institution_compares_its_own_figure_with_that_of_all(tmp_path: Path) -> None:
+def test_each_institution_compares_its_own_figure_with_that_of_all(parties: LocalParties, tmp_path: Path) -> None:
     """The figure is shown under the name of the round that was asked: that of all institutions, where all are there."""
-    held = {name: records(number, 40) for number, name in enumerate(NAMES)}
-    policy = PolicyConfig(minimum_noise_sums=0.1, queries=20, record_epsilon=99.0, sum_modes=("masked+noised",))
-    parties = LocalParties(
-        {name: (one.x, one.labels()) for name, one in held.items()}, TASK, policy=policy, folder=tmp_path / "parties"
-    )
-    config = validate_config(
-        {
-            "name": "local",
-            "task": TASK,
-            "pool": {"source": "pool"},
-            "budget": {"epsilon": 99.0},
-            "evaluation": {"share": 0.2},
-        },
-        RunConfig,
-        "test",
-    )
-    reach = run.Reach(parties, roster=sorted(parties.signing_keys), signing_keys=parties.signing_keys)
-    record = run.CoordinatorRun(config, reach, run.Storage(tmp_path / "run"), public=PublicData(Examples(POOL))).run()
+    record = run_of(parties, tmp_path / "run", evaluation={"share": 0.2}).run()
     assert record.evaluation is not None and record.evaluation.measures is not None
     accuracy = record.evaluation.measures.accuracy
     for name in NAMES:

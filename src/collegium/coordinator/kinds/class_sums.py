@@ -32,13 +32,7 @@ from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.kinds import register
 from collegium.coordinator.statement import Slot
-from collegium.errors import (
-    ConfigurationError,
-    Contradiction,
-    DataError,
-    ProtocolViolation,
-    StorageError,
-)
+from collegium.errors import ConfigurationError, Contradiction, DataError, ProtocolViolation, StorageError
 from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
@@ -131,6 +125,12 @@ class _Heard:
         """The sums of these parties; none where others were summed with them, or not all of them were."""
         own = tuple(part for part in self.groups if set(part.parties) <= set(parties))
         return _Heard(self.asking, own if Released(own).parties == parties else ())
+
+    def counted(self, parties: tuple[str, ...]) -> Counted | None:
+        """How many records the sums of these parties count; None where there are none of them alone."""
+        total = Released(self.of(parties).groups)
+        classes = len(self.asking.facts.config.task.classes)
+        return counted_by_sums(Part(total.values, total.noise, total.parties), classes) if total.groups else None
 
     def without(self, spoilt: frozenset[str]) -> "_Heard":
         """The sums to which none of these parties added."""
@@ -249,13 +249,9 @@ class _JudgedRounds:
 
     def _check_again(self, part: Part, first: _Heard, asking: ClassSums) -> None:
         """Raise Contradiction where no records give the sum of a later round, or others than gave the first."""
-        before = first.of(part.parties)
         self._check(part, asking)
-        if asking.per_party or not before.groups:
-            return
-        total = Released(before.groups)
-        counted = counted_by_sums(Part(total.values, total.noise, total.parties), self._classes)
-        check_totals(counted, counted_by_sums(part, self._classes))
+        if not asking.per_party and (before := first.counted(part.parties)) is not None:
+            check_totals(before, counted_by_sums(part, self._classes))
 
     def _suspected(self, heard: Sequence[_Heard]) -> Suspicion:
         """Whom these rounds name, which are of the same groups and under one map."""
@@ -279,10 +275,8 @@ class _JudgedRounds:
         """Raise Contradiction where all rounds of these parties together count more records than their cap allows."""
         asking = heard[-1].asking
         if not asking.per_party:
-            rounds = [one.of(parties).groups for one in heard if one not in self.doubted]
-            totals = [Released(groups) for groups in rounds if groups]
-            counts = [counted_by_sums(Part(one.values, one.noise, parties), self._classes) for one in totals]
-            check_cap(counts, most_records=asking.most_records)
+            rounds = [one.counted(parties) for one in heard if one not in self.doubted]
+            check_cap([one for one in rounds if one is not None], most_records=asking.most_records)
 
     def spectrum(self, asking: ClassSums) -> PoolSpectrum:
         """Of the pool under the map of that round; computed once."""
@@ -424,7 +418,7 @@ class SumsOfRun:
         statement, ordinary = self._releases.statement, self._next_sum
         first = statement.sums
         slot = first if ordinary.added == first.stage.added else statement.sums_apart[ordinary.added]
-        return slot if sums.added == ordinary.added else statement.of_all(slot, sums.added)
+        return slot.added_by(self._setup.mechanism, sums.added)
 
     @property
     def _ways(self) -> list[VoteSum]:

@@ -13,7 +13,7 @@ from collegium.coordinator.asking import RunQuestion
 from collegium.coordinator.contradictions import Counted, check_shares, counted_in_cells
 from collegium.coordinator.journal import Part, Released
 from collegium.coordinator.release import Releases, WholeVector
-from collegium.coordinator.rounds.rounds import VoteSum, terms_of
+from collegium.coordinator.rounds.rounds import terms_of
 from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
 from collegium.coordinator.run.factories import sum_in
 from collegium.coordinator.run.run_record import CountsRecord, OtherCountsRecord, Table
@@ -138,7 +138,8 @@ class RecordCounting(ABC):
     def _terms(self, mechanism: Mechanism) -> tuple[Terms, str, bool]:
         """What each question for counts begins with."""
         most = self._config.budget.most_records
-        return _terms_in(self.sum, mechanism, most), self._ledger_id, self._config.budget.unit == "party"
+        terms = terms_of(mechanism, self.sum, mechanism.summed(self.sum.added)[0], most_records=most)
+        return terms, self._ledger_id, self._config.budget.unit == "party"
 
     def _released(
         self, releases: Releases, mechanism: Mechanism, question: RecordsQuestion
@@ -153,9 +154,10 @@ class RecordCounting(ABC):
             releases.asking.follow()  # an older copy of the ledger is noticed before records are counted
             ways = list[tuple[Slot, RunQuestion]]()
             for sums in releases.ways(self.sum):
-                put = replace(question, terms=_terms_in(sums, mechanism, question.terms.most_records))
-                stage = mechanism.summed(sums.added)[0]
-                ways.append((replace(slot, stage=stage), RunQuestion([name], put, sums, self.part, noted=False)))
+                stated = slot.added_by(mechanism, sums.added)
+                terms = terms_of(mechanism, sums, stated.stage, most_records=question.terms.most_records)
+                put = replace(question, terms=terms)
+                ways.append((stated, RunQuestion([name], put, sums, self.part, noted=False)))
             answered, put_so = releases.release_one(ways, rule, releases.asking.here)
             asked = put_so.question.name
         assert rule.released is not None  # it was kept now, or before
@@ -172,11 +174,6 @@ class RecordCounting(ABC):
     def _note(self, noted: Mapping[str, Any]) -> None:
         setattr(self._notes.record, self.part, noted)  # pydantic makes the part's own kind of record of it
         self._notes.write()
-
-
-def _terms_in(sums: VoteSum, mechanism: Mechanism, most_records: int) -> Terms:
-    """The terms of counts that are added up so."""
-    return terms_of(mechanism, sums, mechanism.summed(sums.added)[0], most_records=most_records)
 
 
 class CountsOnce(RecordCounting):
