@@ -201,7 +201,9 @@ def rehearse(
         config = config.model_copy(update={"teachers": config.teachers.model_copy(update=own)})
     if canaries < 2 * parties or canaries > parties * config.budget.most_records:
         most = parties * config.budget.most_records
-        raise ConfigurationError(f"{parties} parties rehearse with {2 * parties} to {most} canaries; got {canaries}")
+        raise ConfigurationError(
+            f"{parties} parties rehearse with {2 * parties} to {most} canaries (--canaries); got {canaries}"
+        )
     random = np.random.default_rng()
     pool = load_public(config, root).pool.x
     chosen = np.concatenate([random.permutation(len(pool)) for _ in range(-(-canaries // len(pool)))])[:canaries]
