@@ -95,7 +95,10 @@ def launch(
                 result = coordinating.run()
             except CollegiumError as error:
                 parties.farewell(f"the run stopped: {error}")
-                if isinstance(error, QuorumNotReached) and (dead := _died(processes)):
+                if not isinstance(error, QuorumNotReached):
+                    raise
+                _wait_for_exit(processes)  # one that dies closes its connection before it has ended
+                if dead := _died(processes):
                     raise QuorumNotReached(f"{error}. {dead}") from error
                 raise
             parties.farewell("the run is finished")

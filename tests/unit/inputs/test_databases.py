@@ -71,6 +71,12 @@ def test_a_query_that_would_change_the_database_is_refused(visits: Path) -> None
     connection.close()
 
 
+def test_a_query_that_attaches_another_file_makes_none(visits: Path) -> None:
+    with pytest.raises(DataError, match="attached"):
+        read(f"sqlite:///{visits}", f"ATTACH '{visits.with_name('new.db')}' AS new")
+    assert not visits.with_name("new.db").exists()
+
+
 def test_duckdb_reads_parquet_files_beside_the_settings(tmp_path: Path) -> None:
     pd.DataFrame(ROWS, columns=["age", "ward", "sick", "patient"]).to_parquet(tmp_path / "visits.parquet")
     found = read("duckdb://", QUERY.replace("visits", "'visits.parquet'"), root=tmp_path, group="patient")

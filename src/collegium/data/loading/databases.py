@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -75,6 +76,10 @@ def _answered(source: DataSource, root: Path | None) -> Iterator[tuple[str, Any]
         with engine.connect() as connection:
             if url.get_backend_name() in _READ_ONLY:
                 connection.exec_driver_sql(_READ_ONLY[url.get_backend_name()])
+            if url.drivername in ("sqlite", "sqlite+pysqlite"):  # ATTACH would make a file that is not there
+                driver = connection.connection.driver_connection
+                assert isinstance(driver, sqlite3.Connection)
+                driver.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
             if url.get_backend_name() == "duckdb" and root is not None:
                 connection.exec_driver_sql("SET file_search_path = '{}'".format(str(root).replace("'", "''")))
             with closing(connection.execute(sqlalchemy.text(str(source.query)))) as result:
