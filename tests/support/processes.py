@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from support.copied import POSSIBLE, TESTS, Copied
 from support.waiting import comes_true
 
-TESTS = Path(__file__).resolve().parents[1]
 COMMAND_S = 500.0
 """How long one command may take on a slow and busy machine."""
 
@@ -53,8 +53,10 @@ def start(
     """
     inherited = {name: value for name, value in os.environ.items() if name not in ("COLLEGIUM_DATA", "NO_COLOR")}
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # What libraries read in the environment when they are loaded, a copy of a process that has them reads no more.
+    copied = POSSIBLE and words[:2] == ("-m", "collegium") and not environment
     with _signals_ignored(ignoring):
-        return subprocess.Popen(
+        return (Copied if copied else subprocess.Popen)(
             [sys.executable, *map(str, words)],
             cwd=folder,
             env=inherited | {"OMP_NUM_THREADS": "1", "COLUMNS": "80"} | dict(environment or {}),

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 OURS: dict[str, dict[str, Any]] = {
     "random-forest": {"trees": 5},
     "sklearn.naive_bayes:GaussianNB": {},
-    "linear": {"steps": 5, "batch": 16},
     "small-cnn": {"steps": 2, "batch": 8},
 }
 

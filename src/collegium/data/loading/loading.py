@@ -8,7 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -88,19 +88,26 @@ def without_test_split(name: str, split: str) -> None:
         raise DataError(f"{name} has no test split: choose records with shuffle_seed, start and stop")
 
 
-def _read_digits(split: str, root: Path | None) -> Records:
-    """scikit-learn's 1,797 digits of 8×8 pixels, their values 0 to 16 scaled to 0 to 255.
+@cache
+def _digits() -> tuple[NDArray[np.uint8], NDArray[np.str_]]:
+    """scikit-learn's 1,797 digits of 8×8 pixels, their values 0 to 16 scaled to 0 to 255, and their classes.
 
-    Read from its file: to import scikit-learn takes seconds.
+    Read from its file, as importing scikit-learn takes seconds, and once in a process, where many institutions may be.
     """
-    import pandas as pd
-
-    without_test_split("digits", split)
     package = find_spec("sklearn")
     assert package is not None and package.origin is not None  # the package depends on it
     rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     images = np.rint(rows[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-    return Records("digits", pd.DataFrame({"y": rows[:, -1].astype(int).astype(str)}), lambda chosen: images[chosen])
+    images.flags.writeable = False
+    return images, rows[:, -1].astype(int).astype(str)
+
+
+def _read_digits(split: str, root: Path | None) -> Records:
+    import pandas as pd
+
+    without_test_split("digits", split)
+    images, classes = _digits()
+    return Records("digits", pd.DataFrame({"y": classes.copy()}), lambda chosen: images[chosen])
 
 
 def _read_table(name: str, split: str, root: Path | None) -> Records:

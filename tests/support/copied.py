@@ -1,0 +1,162 @@
+"""Processes of the command, each a copy of one process that has loaded what the commands load.
+
+To load the libraries takes a second or more of a core, and to copy a process that has them some milliseconds. A copy is
+a process as any other: with its own number, streams, folder, environment, signals and memory, and a child of the tests'
+own process; it ends as the interpreter ends. ``launch`` makes the processes of its parties in the same way
+(`collegium.simulations.party_processes`). The installed command starts anew in tests/integration/packaging.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from runpy import run_module
+from traceback import print_exc
+from typing import Any, NoReturn
+from warnings import filterwarnings
+
+TESTS = Path(__file__).resolve().parents[1]
+POSSIBLE = sys.platform == "linux"
+LOADED = (
+    "collegium.protocol.grpc_tls13",  # before anything else loads gRPC
+    "pandas",
+    "scipy.stats",
+    "torch",
+    "collegium.parties.cli",
+    "collegium.parties.opening",
+    "collegium.parties.session",
+    "collegium.coordinator.cli.coordinator_cli",
+    "collegium.coordinator.service.coordinator_service",
+    "collegium.simulations.cli",
+)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_MOST_BYTES = 1 << 20
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Copied(subprocess.Popen[str]):
+    """``python -m MODULE ARGUMENTS`` with the options of `subprocess.Popen` that `support.processes.start` gives."""
+
+    _lock = threading.Lock()
+    _copied: tuple[socket.socket, subprocess.Popen[bytes]] | None = None
+
+    def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, *rest: Any) -> None:
+        """Ask for a copy where `subprocess.Popen` starts a program."""
+        _, cwd, environment, _, _, _, p2cread, _, _, c2pwrite, _, errwrite, *others = rest
+        wanted = {
+            "words": args[2:],
+            "folder": os.fspath(cwd or os.getcwd()),
+            "environment": dict(environment),
+            "ignored": [n for n in _SIGNALS if signal.getsignal(n) is signal.SIG_IGN],
+            "own session": others[5],
+        }
+        streams = [own if given == -1 else given for own, given in enumerate((p2cread, c2pwrite, errwrite))]
+        with Copied._lock, _inheriting_orphans():
+            Copied._copied = Copied._copied or _begin()
+            socket.send_fds(Copied._copied[0], [json.dumps(wanted).encode()], streams)
+            self.pid = int(Copied._copied[0].recv(_MOST_BYTES))
+        self._child_created = True
+        for given in {p2cread, c2pwrite, errwrite} - {-1}:
+            os.close(given)
+
+
+def _begin() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start the process that is copied, which ends with this one."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "GRPC_VERBOSITY": "NONE"}
+    words = [sys.executable, "-m", "support.copied", str(its.fileno())]
+    with its:
+        copied = subprocess.Popen(words, cwd=TESTS, env=environment, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
+    return ours, copied
+
+
+@contextmanager
+def _inheriting_orphans() -> Iterator[None]:
+    """Within, a process whose parent has ended becomes this process's child."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def _be(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
+    """Run the module, and end as the interpreter would; what is loaded is not taken apart."""
+    if wanted["own session"]:
+        os.setsid()
+    for stream, given in enumerate(streams):
+        os.dup2(given, stream)
+        os.close(given)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    for number, usual in zip(_SIGNALS, (signal.default_int_handler, signal.SIG_DFL, signal.SIG_DFL), strict=True):
+        signal.signal(number, signal.SIG_IGN if number in wanted["ignored"] else usual)
+    os.chdir(wanted["folder"])
+    sys.path[0] = os.getcwd()
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    module, *sys.argv[1:] = wanted["words"]
+    status: object = 0
+    try:
+        run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        status = ended.code or 0
+    except BaseException:  # what the interpreter would print and end with
+        print_exc()
+        status = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    if not isinstance(status, int):
+        print(status, file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        status = 120
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else 1)
+
+
+def main() -> None:
+    """Load what the commands load, and make a copy for each message that comes in until its other end is closed."""
+    for module in LOADED:
+        with suppress(ImportError):
+            import_module(module)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches the tests
+    filterwarnings("ignore", category=DeprecationWarning)  # of Python 3.12, where a library has threads
+    gc.collect()
+    gc.freeze()
+    with socket.socket(fileno=int(sys.argv[1])) as told:
+        while True:
+            message, streams, _, _ = socket.recv_fds(told, _MOST_BYTES, 3)
+            if not message:
+                os._exit(0)  # what is loaded is not taken apart
+            number, says = os.pipe()
+            if (between := os.fork()) == 0:
+                if (copy := os.fork()) == 0:
+                    for file in (number, says, told.detach()):
+                        os.close(file)
+                    _be(json.loads(message), streams)
+                os.write(says, str(copy).encode())
+                os._exit(0)
+            os.waitpid(between, 0)  # its copy is an orphan from now on
+            told.send(os.read(number, 20))
+            for file in (number, says, *streams):
+                os.close(file)
+
+
+if __name__ == "__main__":
+    main()
