@@ -220,11 +220,11 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         if label in classes:
             found.per_class[classes[label]] += count
         elif label.lower() in MISSING and label.casefold() not in map(str.casefold, classes):
-            found.notes.append(
-                counted(
-                    count, "record has no label: remove it or label it", "records have no label: remove or label them"
-                )
-            )
+            left_out = source.unlabelled == "leave-out"
+            alone = ", and counts for nothing" if left_out else ""
+            several = ", and count for nothing" if left_out else ""
+            found.notes.append(counted(count, f"record has no label{alone}", f"records have no label{several}"))
+            found.settings |= {} if left_out else {"unlabelled": "leave-out"}
         else:
             near = nearest(label, classes)
             if len(suggested) < (SHOWN if len(counts) > most else most):

@@ -72,7 +72,7 @@ def test_records_that_fit_have_nothing_to_look_at(tmp_path: Path) -> None:
         ("North", "north ward", "ward: 1 of no known category (1 × 'north ward') of 2; the task has North, South"),
         ("North", "NORTH", "ward: 1 of no known category (1 × 'NORTH': North?) of 2"),
         (",benign", ",Begnin", "the label 'Begnin' of 1 record is no class: benign?"),
-        (",benign", ",?", "1 record has no label: remove it or label it"),
+        (",benign", ",?", "1 record has no label"),
         (",benign", ",malignant", "ONE CLASS: all records are of the class malignant: they teach nothing else"),
         ("age,", "Age,", "there is no column age: is it Age?"),
         ("age,", "iq,", "there is no column age; the file also has iq"),
@@ -148,6 +148,17 @@ def test_renamed_columns_are_found_by_their_values_with_what_else_is_wrong_in_th
     assert settings["values"] == {"ward": {"NORTH": "North", "sur": "?"}}
     assert "there is no column age: is it edad, by its values?" in notes
     assert checked(tmp_path, text, **settings)[1][-2] == "these records can be served"
+
+
+def test_records_without_a_label_are_left_out_where_a_setting_says_so_and_are_counted(tmp_path: Path) -> None:
+    text = GOOD + "41,2024-02-01,North,\n42,2024-02-01,South,unclear\n"
+    how = {"classes": {"unclear": ""}}
+    notes, lines = checked(tmp_path, text, **how)
+    assert "2 records have no label" in notes and '    unlabelled = "leave-out"' in lines
+    assert any("the records would be taken then" in line for line in lines)
+    notes, lines = checked(tmp_path, text, unlabelled="leave-out", **how)
+    assert notes == ["2 records have no label, and count for nothing"]
+    assert lines[-2] == "these records can be served" and not any("[data]" in line for line in lines)
 
 
 def test_what_is_open_in_the_settings_is_not_told_as_a_fault_beside_them(tmp_path: Path) -> None:
