@@ -190,7 +190,7 @@ def _check_persons(
         rows, labels = examples.rows, examples.labels()
     elif records.inputs is None and label in records.frame:  # of what would be refused, each fault at once
         others = [name for name in records.frame if name != label and not counts_rows(name)]
-        rows, labels = row_digests(records.frame[others], None)[0], pd.factorize(records.frame[label])[0]
+        rows, labels = row_digests(records.frame[others], None, source)[0], pd.factorize(records.frame[label])[0]
     else:
         return
     _, row, times = np.unique(rows, return_inverse=True, return_counts=True)

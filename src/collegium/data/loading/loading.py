@@ -261,7 +261,7 @@ def encoded(records: Records, source: DataSource, task: Task) -> Examples:
         _labels(records, frame, source, task),
         _groups(records, frame, source),
         others,
-        *row_digests(frame[whole], inputs),
+        *row_digests(frame[whole], inputs, source),
         source.group or records.group or "",
     )
 
