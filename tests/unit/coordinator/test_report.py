@@ -65,6 +65,7 @@ def test_the_page_says_what_neighbours_are_and_at_which_delta_epsilon_holds_wher
     assert record.privacy is not None and record.privacy.values == record.privacy.queries_charged == 20
     text = render(record)
     assert "replaced by others. Somebody whose records are at two institutions" in text
+    assert "other studies and tasks included. So it holds for a record that is in all of them" in text
     assert "may change by δ at most: 1 in 100,000. This ε holds if no answer decided when asking ended" in text
     assert "if answers decided it, at 20 times δ" in text
     fixed = replace(record.privacy, values=1)
