@@ -167,6 +167,18 @@ def test_what_is_open_in_the_settings_is_not_told_as_a_fault_beside_them(tmp_pat
     assert not any(line.startswith("even then") for line in lines)
 
 
+def test_the_one_column_that_is_left_is_proposed_for_the_one_category_that_lacks_with_its_spellings(
+    tmp_path: Path,
+) -> None:
+    text = GOOD.replace("ward", "Haus").replace("North", "Nordbau").replace("South", "Altbau")
+    notes, lines = checked(tmp_path, text + "60,2024-02-02,Neubau,benign\n61,2024-02-02,Nordbau,benign\n")
+    assert "there is no column ward: is it Haus, the only one left?" in notes
+    three = "2 × 'Nordbau', 1 × 'Altbau', 1 × 'Neubau'"
+    assert f"SPELLINGS: ward: 4 of no known category ({three}) of 4; the task has North, South" in notes
+    assert any('"Haus" = "ward"' in line for line in lines)
+    assert any('values = { "ward" = { "Nordbau" = "?", "Altbau" = "?", "Neubau" = "?" } }' in line for line in lines)
+
+
 def test_where_two_columns_fit_alike_nobody_guesses(tmp_path: Path) -> None:
     rows = [f"{20 + n},{24 + n},2024-01-31,North,{'benign' if n % 2 else 'malignant'}" for n in range(60)]
     notes, _ = checked(tmp_path, "score,points,seen,ward,y\n" + "\n".join(rows) + "\n")
