@@ -73,7 +73,7 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
     return replace(
         found,
         earlier=tuple(_earlier(config.run, folders)),
-        policy=() if study is None else tuple(_policy_lines(config, public)),
+        policy=tuple(_policy_lines(config, public)) if study is not None and found.foreseen.asks else (),
     )
 
 

@@ -71,7 +71,7 @@ class Findings:
     division : how the institutions are summed by groups, and why; None for other mechanisms than class sums.
     most_records : the cap on the records of one institution.
     colluders : what ε becomes with more colluding parties than planned; empty where the coordinator adds the noise.
-    policy : of a study, the lines of policy.toml that agree to it.
+    policy : of a study that asks for anything, the lines of policy.toml that agree to it.
     """
 
     study: str
