@@ -114,7 +114,7 @@ _IN_PYTHON = {
     "values": "give frame.replace({})",
     "rename": "give frame.rename(columns={}), or add the column without values",
     "classes": "or replace each by the name of its class",
-    "unlabelled": "leave them out with frame.dropna(subset=…)",
+    "unlabelled": "drop such rows with frame.dropna(subset=…)",
 }
 """What a program does in place of a setting."""
 

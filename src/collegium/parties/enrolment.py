@@ -228,9 +228,8 @@ def agreeing(file: Path, text: str, changes: Mapping[str, Any]) -> str:
     """
     wanted = validate_config({**tomllib.loads(text), **changes}, PolicyConfig, str(file))
     for name, value in changes.items():
-        line = f"{name} = {toml_value(value)}"
-        text, found = re.subn(rf"^{name}[ \t]*=.*$", lambda _, line=line: line, text, count=1, flags=re.MULTILINE)
-        text = text if found else f"{text.rstrip()}\n{line}\n"
+        line, there = f"{name} = {toml_value(value)}", re.search(rf"^{name}[ \t]*=.*$", text, re.MULTILINE)
+        text = f"{text[: there.start()]}{line}{text[there.end() :]}" if there else f"{text.rstrip()}\n{line}\n"
     with suppress(tomllib.TOMLDecodeError):
         if validate_config(tomllib.loads(text), PolicyConfig, str(file)) == wanted:
             return text

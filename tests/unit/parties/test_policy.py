@@ -327,10 +327,14 @@ def after_a_trial(tmp_path: Path) -> Path:
     return file
 
 
-MAIN = (
-    '    sum_modes = ["masked+noised"]\n    mechanisms = ["class-sums", "record-counts"]\n    minimum_noise_sums = 4.5\n'
-    "    queries = 9  # and as much more as was answered\n    delta = 1e-05\n    record_epsilon = 1.2  # and more\n"
-)
+MAIN = """
+    sum_modes = ["masked+noised"]
+    mechanisms = ["class-sums", "record-counts"]
+    minimum_noise_sums = 4.5
+    queries = 9  # and as much more as was answered
+    delta = 1e-05
+    record_epsilon = 1.2  # and more
+"""
 """As a check prints the lines of a study."""
 
 
@@ -341,7 +345,9 @@ def test_one_command_has_a_policy_of_a_trial_bear_the_main_study(
     lines.write_text(MAIN)
     before = policy.read_text()
     status, out, _ = typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
-    assert status == 0 and "record_epsilon = 1.2    # was 0.3" in out and "minimum_noise_sums = 4.5    # was 16.0" in out
+    assert (
+        status == 0 and "record_epsilon = 1.2    # was 0.3" in out and "minimum_noise_sums = 4.5    # was 16.0" in out
+    )
     borne, was = PolicyConfig.read(policy), PolicyConfig.model_validate(tomllib.loads(before))
     changed = {"minimum_noise_sums": 4.5, "record_epsilon": 1.2, "queries": 9}
     assert borne == was.model_copy(update=changed | {"mechanisms": ("class-sums", "record-counts")})

@@ -80,7 +80,9 @@ class Quality(Frozen):
         right = f"right for {100 * self.accuracy:.1f} % of {self.inputs} held-out inputs"
         if self.constant is not None:
             always, value = f"always answering “{self.constant[0]}”", f"{100 * self.constant[1]:.1f} %"
-            right += f": no better than {always} ({value})" if self.no_better else f"; {always} would be right for {value}"
+            right += (
+                f": no better than {always} ({value})" if self.no_better else f"; {always} would be right for {value}"
+            )
         weak = ", ".join(f"“{row.class_name}” {100 * (row.accuracy or 0.0):.1f} %" for row in self.weak[:3])
         more = f" and {len(self.weak) - 3} more classes" if self.weak[3:] else ""
         return right + (f". Weak classes: {weak}{more}" if weak else "")
