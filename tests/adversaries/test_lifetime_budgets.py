@@ -21,6 +21,8 @@ from collegium.parties.policy import PolicyConfig
 from collegium.protocol.replies import Counts, Failure
 from collegium_accounting.mechanisms import RecordBudget
 
+PLAIN = DataSource(source="a.csv")
+"""Settings as they are by default."""
 EVERYTHING = 10**6
 """A squared radius that holds every record."""
 ROWS = 30
@@ -143,27 +145,77 @@ def test_arrays_alone_are_bound_to_the_task_that_encoded_them(tmp_path: Path) ->
         ["1", "True", "TRUE", "true"],
         ["", "NA", "NaN", "null", "?"],
         ["2026-01-31", "2026-01-31 00:00", "2026-01-31T00:00:00Z", "2026-01-31 00:00:00.000000+00:00"],
+        ["2026-01-31", "31.01.2026", "31.1.2026 00:00", "31-Jan-2026", "Jan 31, 2026", "2026/01/31", "20260131"],
         ["2026-01-31 10:00", "2026-01-31T10:00:00", "2026-01-31 10:00:00.000", "2026-01-31T10:00:00+00:00"],
         ["M\u00fcller", "Mu\u0308ller", " M\u00fcller "],
     ],
 )
 def test_no_spelling_of_another_program_gives_a_record_a_second_budget(spellings: list[str]) -> None:
-    digests, _ = row_digests(pd.DataFrame({"a": spellings}), None)
+    digests, _ = row_digests(pd.DataFrame({"a": spellings}), None, PLAIN)
     assert len(set(digests.tolist())) == 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "spellings"),
+    [
+        ({"thousands": ","}, ["1,234", "1234", "1234.0", "1,234.00"]),
+        ({"thousands": ".", "decimal": ","}, ["1.234", "1234", "1234,0", "1.234,00"]),
+        ({"thousands": ".", "decimal": ","}, ["200.000", "200000"]),
+        ({"dates": "dd/mm/yyyy"}, ["03/04/2026", "3-4-2026", "2026-04-03", "3.4.2026"]),
+        ({"dates": "mm/dd/yyyy"}, ["03/04/2026", "2026-03-04"]),
+    ],
+)
+def test_a_number_or_date_that_the_settings_read_is_the_same_however_it_is_written(
+    settings: dict[str, str], spellings: list[str]
+) -> None:
+    how, frame = DataSource.model_validate({"source": "a.csv", **settings}), pd.DataFrame({"a": spellings})
+    (digests, made_of), (others, plainly) = row_digests(frame, None, how), row_digests(frame, None, PLAIN)
+    assert len(set(digests.tolist())) == 1 < len(set(others.tolist()))
+    assert made_of != plainly  # the same text is another value, so these are no budgets of the other
+
+
+def test_different_values_are_different_records_under_every_way_to_read_them() -> None:
+    values = ["1.234", "1234", "12.34", "1", "2026-01-31", "2026-01-30", "2026-01-31 10:00", "a", ""]
+    for settings in ({}, {"thousands": ","}, {"dates": "dd/mm/yyyy"}, {"thousands": "'"}):
+        how = DataSource.model_validate({"source": "a.csv", **settings})
+        assert len(set(row_digests(pd.DataFrame({"a": values}), None, how)[0].tolist())) == len(values)
+
+
+def test_no_correction_of_how_numbers_are_read_gives_records_a_second_budget(tmp_path: Path) -> None:
+    """1,234 was read as 1.234, and is read as 1234 now: the same text is another value."""
+    clinic, file = Clinic(tmp_path), tmp_path / "records.csv"
+    file.write_text("a;b;y\n" + "".join(f"{n},123;{n},456;{'yn'[n % 2]}\n" for n in range(1, ROWS + 1)))
+    comma = {"source": str(file), "separator": ";", "decimal": ","}
+    assert voters(clinic, tmp_path, task(), DataSource.model_validate(comma), ledger="first") == ROWS
+    corrected = DataSource(source=str(file), separator=";", thousands=",")
+    refused = voters(clinic, tmp_path, task(), corrected, ledger="second")
+    assert isinstance(refused, str) and "other thousands or dates in the settings" in refused
+
+
+def test_budgets_of_a_book_that_knew_records_otherwise_are_refused(tmp_path: Path) -> None:
+    book = AnswerBook(tmp_path, "clinic", PolicyConfig(), None)
+    examples = load(DataSource(source=str(file_of(tmp_path))), task(), data_root=None)
+    identities, scheme = examples.lasting_identities("")
+    before = RecordBudgets(book, "records", KEY, [b"a"], scheme.replace("values as read of", "values of"), 1.0)
+    with before.transaction("run", RecordBudget(1, 1, 0.001)):
+        pass
+    with pytest.raises(ConfigurationError, match="another version of Collegium"):
+        RecordBudgets(book, "records", KEY, identities, scheme, 1.0)
+
+
 def test_no_kind_of_number_in_a_file_gives_a_record_a_second_budget() -> None:
-    texts = row_digests(pd.DataFrame({"a": ["0.1", "NA", "3"], "b": ["1", "0", ""]}), None)
+    texts = row_digests(pd.DataFrame({"a": ["0.1", "NA", "3"], "b": ["1", "0", ""]}), None, PLAIN)
     for kind in ("float32", "Float32", "float64", "Float64"):
         given = {"a": pd.array([0.1, None, 3], dtype=kind), "b": pd.array([True, False, None], dtype="boolean")}
         frame = pd.DataFrame(given)
-        assert row_digests(frame, None)[0].tolist() == texts[0].tolist() and row_digests(frame, None)[1] == texts[1]
+        digests, of = row_digests(frame, None, PLAIN)
+        assert digests.tolist() == texts[0].tolist() and of == texts[1]
     none = pd.DataFrame(index=range(2))
     vectors = np.array([[1.0, -0.0], [2.0, 3.0]])
     kinds = [vectors.astype(kind) for kind in ("f2", "f4", "f8", "i1", "i8")]
-    assert len({row_digests(none, given)[0].tobytes() for given in kinds}) == 1
+    assert len({row_digests(none, given, PLAIN)[0].tobytes() for given in kinds}) == 1
 
 
 def test_columns_whose_names_are_numbers_count() -> None:
     frame = pd.DataFrame([[1, 2], [3, 4]])
-    assert row_digests(frame, None)[1] == row_digests(frame.rename(columns=str), None)[1]
+    assert row_digests(frame, None, PLAIN)[1] == row_digests(frame.rename(columns=str), None, PLAIN)[1]

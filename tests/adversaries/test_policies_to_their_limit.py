@@ -163,5 +163,5 @@ def test_the_policy_says_what_was_announced_and_what_it_allows() -> None:
 
 def test_another_study_needs_a_word_of_the_institution() -> None:
     terms = announced()
-    lines = tomllib.loads("\n".join(not_agreed_to(agreed(terms), terms, 2, {"record_epsilon": 1.0})))
+    lines = not_agreed_to(agreed(terms), terms.policy(), 2, {"record_epsilon": 1.0})
     assert lines["record_epsilon"] == pytest.approx(terms.limits.record_epsilon + 1.0, abs=1e-3)

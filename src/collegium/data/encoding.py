@@ -39,16 +39,12 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
     numbers = {text_of(name): number for number, name in enumerate(task.classes)}
     if numbered and not any(re.fullmatch(r"[+-]?\d+", name) for name in numbers):
         numbers |= {str(number): number for number in range(len(task.classes))}
-    spellings, spelt = np.unique(values, return_inverse=True)
-    counts = np.bincount(spelt, minlength=len(spellings)).tolist()
-    missing = sum(
-        count
-        for value, count in zip(spellings.tolist(), counts, strict=True)
-        if value.lower() in MISSING and value not in numbers
-    )
-    if missing:
+    if missing := int(unlabelled(values, task).sum()):
         has = "has no label: remove it or label it" if missing == 1 else "have no label: remove or label them"
-        raise DataError(f"{origin}: {missing} of {len(values)} records {has}")
+        raise DataError(
+            f'{origin}: {missing} of {len(values)} records {has}, or set unlabelled = "leave-out" beside source'
+        )
+    spellings, spelt = np.unique(values, return_inverse=True)
     unknown = sorted(set(spellings.tolist()) - set(numbers))
     if unknown:
         shown = ", ".join(map(repr, unknown[:5])) + (", …" if len(unknown) > 5 else "")
@@ -58,6 +54,13 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
             "by label"
         )
     return np.array([numbers[value] for value in spellings.tolist()], dtype=np.int64)[spelt]
+
+
+def unlabelled(values: NDArray[np.str_], task: Task) -> NDArray[np.bool_]:
+    """Which labels are missing and no name of a class, shape ``[n]``."""
+    named = {text_of(name) for name in task.classes}
+    missing = [text for text in np.unique(values).tolist() if text.lower() in MISSING and text not in named]
+    return np.isin(values, missing)
 
 
 def encode_several(columns: Mapping[str, NDArray[np.str_]], *, origin: str) -> NDArray[np.int64]:

@@ -33,7 +33,7 @@ class Examples:
     columns : the raw columns that are no inputs, as text ``[n]`` each, to partition by.
     rows : SHA-256 of each record's values without its label (`loading.row_digests`), bytes ``[n]``; None where records
         were given as arrays.
-    rows_of : what the rows are made of: the names of the columns.
+    rows_of : what the rows are made of: the names of the columns, and how the file's texts were read.
     group_of : the column of the groups; empty where there are none, or arrays alone.
     """
 
@@ -94,7 +94,7 @@ class Examples:
         if self.groups is not None:
             return self.identities(), f"group {self.group_of}"
         if self.rows is not None:
-            return (bytes(row) for row in self.rows), f"values of {self.rows_of}"
+            return (bytes(row) for row in self.rows), f"values as read of {self.rows_of}"
         unlabelled = Examples(self.x)
         return unlabelled.identities(), f"encoded row of {hashlib.sha256(task_json.encode()).hexdigest()}"
 
@@ -114,6 +114,7 @@ _IN_PYTHON = {
     "values": "give frame.replace({})",
     "rename": "give frame.rename(columns={}), or add the column without values",
     "classes": "or replace each by the name of its class",
+    "unlabelled": "drop such rows with frame.dropna(subset=…)",
 }
 """What a program does in place of a setting."""
 

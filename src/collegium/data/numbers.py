@@ -20,7 +20,7 @@ READABLE = 0.8
 """A column of which so much is read as numbers, or as dates, is meant to be one of these."""
 EPOCH = date(1970, 1, 1)
 """A date counts as the number of days since this one."""
-_TIME = r"(?:(?:,? |T)\d\d?:\d\d\S*(?: ?[AaPp]\.?[Mm]\.?)?)?"
+_TIME = r"(?P<rest>(?:(?:,? |T)\d\d?:\d\d\S*(?: ?[AaPp]\.?[Mm]\.?)?)?)"
 _DATES = [
     re.compile(written + _TIME)
     for written in (
@@ -94,13 +94,22 @@ def _days(text: str) -> float | None:
     """The days since 1970-01-01 of a date, NaN for a mark of a missing value, None for text that is neither."""
     if text.lower() in MISSING:
         return math.nan
+    found = day_and_rest(text)
+    return None if found is None else float((found[0] - EPOCH).days)
+
+
+def day_and_rest(text: str) -> tuple[date, str] | None:
+    """The day of a date as 2026-01-31, 20260131, 31.01.2026, 31-Jan-2026 or Jan 31, 2026, and the text after it.
+
+    None for any other text.
+    """
     found = next(filter(None, (written.fullmatch(text) for written in _DATES)), None)
     if found is None:
         return None
     parts = found.groupdict()
     try:
         month = int(parts.get("month") or _month_called(parts["name"].lower()))
-        return float((date(int(parts["year"]), month, int(parts["day"])) - EPOCH).days)
+        return date(int(parts["year"]), month, int(parts["day"])), found["rest"]
     except ValueError:
         return None
 

@@ -22,7 +22,7 @@ from collegium.data.loading.respelling import respelt_numbers
 from collegium.data.loading.row_digests import counts_rows, row_digests
 from collegium.data.loading.sources import DataSource, Records
 from collegium.data.numbers import like_dates
-from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task
+from collegium.data.task import CategoryColumn, Column, NumberColumn, TableInputs, Task
 from collegium.data.texts import counted, nearest, row_numbers, written
 from collegium.errors import DataError
 from collegium.parties.checking_columns import matched_by_values
@@ -190,7 +190,7 @@ def _check_persons(
         rows, labels = examples.rows, examples.labels()
     elif records.inputs is None and label in records.frame:  # of what would be refused, each fault at once
         others = [name for name in records.frame if name != label and not counts_rows(name)]
-        rows, labels = row_digests(records.frame[others], None)[0], pd.factorize(records.frame[label])[0]
+        rows, labels = row_digests(records.frame[others], None, source)[0], pd.factorize(records.frame[label])[0]
     else:
         return
     _, row, times = np.unique(rows, return_inverse=True, return_counts=True)
@@ -220,11 +220,11 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         if label in classes:
             found.per_class[classes[label]] += count
         elif label.lower() in MISSING and label.casefold() not in map(str.casefold, classes):
-            found.notes.append(
-                counted(
-                    count, "record has no label: remove it or label it", "records have no label: remove or label them"
-                )
-            )
+            left_out = source.unlabelled == "leave-out"
+            alone = ", and counts for nothing" if left_out else ""
+            several = ", and count for nothing" if left_out else ""
+            found.notes.append(counted(count, f"record has no label{alone}", f"records have no label{several}"))
+            found.settings |= {} if left_out else {"unlabelled": "leave-out"}
         else:
             near = nearest(label, classes)
             if len(suggested) < (SHOWN if len(counts) > most else most):
@@ -295,6 +295,11 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
     found.notes += [
         f"there is no column {name}{_instead(own, (), ', by its values')}" for name, own in probable.items()
     ]
+    left = [column for column in unlike if column.name not in probable]
+    free = [one for one in shared if one not in probable.values()]
+    if len(left) == len(free) == 1 and _holds_categories(frame[free[0]], left[0]):
+        probable |= {left[0].name: free[0]}
+        found.notes.append(f"there is no column {left[0].name}{_instead(free[0], (), ', the only one left')}")
     renamed |= {own: name for name, own in probable.items()}
     others, shared = ([one for one in names if one not in renamed] for names in (others, shared))
     lacking = [column.name for column in unlike if column.name not in probable]
@@ -332,6 +337,11 @@ def _check_columns(found: RecordsCheck, records: Records, source: DataSource, in
             _check_categories(found, frame[column.name], column, source)
 
 
+def _holds_categories(values: "pd.Series[Any]", column: Column) -> bool:
+    """Whether these may be the categories of the column under other names: hardly more of them than it has."""
+    return isinstance(column, CategoryColumn) and values.nunique() <= 2 * len(column.categories)
+
+
 def _swapped_back(found: RecordsCheck, frame: pd.DataFrame, source: DataSource, inputs: TableInputs) -> pd.DataFrame:
     """The frame with columns that were probably swapped in their places; what else is found is of these."""
     for one, other in swapped(frame, inputs.columns, source):
@@ -366,7 +376,8 @@ def _check_categories(
         if FILL_IN in meant.values():
             known_ones = f"; the task has {', '.join(column.categories[:SUGGESTED])}"
     if said:
-        found.notes.append(f"{column.name}: {', '.join(said)} of {len(values)}{known_ones}")
+        loud = "SPELLINGS: " if 2 * sum(unknown.values()) > len(values) else ""
+        found.notes.append(f"{loud}{column.name}: {', '.join(said)} of {len(values)}{known_ones}")
 
 
 def _instead(near: str | None, names: Iterable[object], by: str = "") -> str:

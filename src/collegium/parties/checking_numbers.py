@@ -51,10 +51,11 @@ def check_numbers(
     said = [f"{no_numbers} ({some(Counter(unread))})"] if unread else []
     missing = int(np.isnan(numbers).sum()) - len(unread)
     said += [f"{missing} missing"] if missing else []
+    digits = 7 if str(values.dtype).lower() == "float32" else 12
     below, above = int((numbers < column.low).sum()), int((numbers > column.high).sum())
 
     def shown(value: float) -> str:
-        return str(np.datetime64(int(value), "D")) if dates else f"{value:.12g}"
+        return str(np.datetime64(int(value), "D")) if dates else f"{value:.{digits}g}"
 
     said += [f"{below} below {shown(column.low)} (least {shown(np.nanmin(numbers))})"] if below else []
     said += [f"{above} above {shown(column.high)} (most {shown(np.nanmax(numbers))})"] if above else []

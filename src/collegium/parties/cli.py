@@ -28,7 +28,7 @@ from collegium.parties.config import (
     known_roster,
     policy_of,
 )
-from collegium.parties.enrol_cli import accept_key, enrol
+from collegium.parties.enrol_cli import accept_key, agree, enrol
 from collegium.parties.enrolment import enrolled_tasks
 from collegium.parties.kinds.class_sums import kept_warning
 from collegium.parties.kinds.evaluation import kept_evaluation
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The commands of an institution.")
 app.command()(enrol)
 app.command(name="accept-key")(accept_key)
+app.command()(agree)
 
 ConfigFile = Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)]
 

@@ -1,4 +1,4 @@
-"""`collegium party enrol` and `accept-key`: who this party is, and with whom it is summed."""
+"""`collegium party enrol`, `accept-key` and `agree`: who this party is, with whom it is summed, what it bears."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,12 +11,15 @@ from collegium.data.loading.sources import DataSource
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.config import PartyConfig, policy_of
-from collegium.parties.enrolment import PARTY, Enrolment, not_agreed_to, promised
+from collegium.parties.enrolment import ANNOUNCED, PARTY, Enrolment, agreeing, not_agreed_to, promised
 from collegium.parties.enrolment import enrol as enrol_party
 from collegium.parties.known_roster import accept_key as accept
+from collegium.parties.policy import PolicyConfig
 from collegium.protocol.enrolment import given_code
-from collegium.settings import validate_config
-from collegium.whole_files import make_private
+from collegium.protocol.identities import Credentials
+from collegium.settings import read_toml, toml_value, validate_config
+from collegium.whole_files import make_private, write_whole
+from collegium_accounting.mechanisms import SumMode
 
 DEFAULT = "records.csv"
 SHOWN = 20
@@ -102,9 +105,10 @@ def enrol(
         policy = policy_of(config)
         make_private(config.folder)
         book = AnswerBook(config.folder, name, policy, done.credentials.signing_key)
-        if lines := not_agreed_to(policy, done.terms, book.queries_answered(), book.spent_of_limits()):
+        asked = done.terms.policy()
+        if lacking := not_agreed_to(policy, asked, book.queries_answered(), book.spent_of_limits()):
             typer.echo(f"{config.policy} refuses what the consortium means to ask now. To agree, write there:")
-            typer.echo("\n".join(lines))
+            typer.echo("\n".join(f"{name} = {toml_value(value)}" for name, value in lacking.items()))
     typer.echo(f"Look over {done.party_file} and policy.toml beside it, then run:")
     typer.echo(f"collegium party check {done.party_file}    # what the task makes of your records; nothing is sent")
     typer.echo(f"collegium party serve {done.party_file}")
@@ -172,3 +176,40 @@ def accept_key(
     before = accept(config.roster, name, key)
     told = "its first key" if before is None else "the key from before" if before == key else f"in place of {before}"
     typer.echo(f"{name} is known by {key}, {told}; a party that serves takes it up when it connects again")
+
+
+def agree(
+    config_file: Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)],
+    lines: Annotated[
+        Path, typer.Argument(metavar="LINES", help="A file with the lines that the operator sent.", show_default=False)
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Have the policy bear a further study, such as the main one after a trial: take over the lines of policy.toml.
+
+    What this institution answered and spent so far is added to its limits. Each change is shown, and made after a yes.
+
+    Example: collegium party agree clinic-1/party.toml lines.toml
+    """
+    config, (asked, _) = PartyConfig.read(config_file), read_toml(lines)
+    if config.policy is None:
+        raise ConfigurationError(f"{config_file} names no policy: there are no limits to raise")
+    if others := sorted(asked.keys() - ANNOUNCED):
+        raise ConfigurationError(f"{lines}: no study needs {', '.join(others)}: leave it out")
+    wanted = validate_config(asked, PolicyConfig, str(lines)).model_dump(include=set(asked), mode="json")
+    if SumMode.CLEAR in wanted.get("sum_modes", ()):
+        raise ConfigurationError(f"{lines}: sums in the clear show this institution's own: leave them out")
+    credentials, policy = Credentials.load(config.credentials, "party", expired=True), policy_of(config)
+    make_private(config.folder)
+    book = AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
+    changes = not_agreed_to(policy, wanted, book.queries_answered(), book.spent_of_limits())
+    if not changes:
+        typer.echo(f"{config.policy} bears this already")
+        return
+    text = agreeing(config.policy, config.policy.read_text(encoding="utf-8"), changes)
+    for name, value in changes.items():
+        typer.echo(f"{name} = {toml_value(value)}    # was {toml_value(getattr(policy, name))}")
+    if not yes:
+        typer.confirm(f"Write this into {config.policy}?", abort=True)
+    write_whole(config.policy, text)
+    typer.echo(f"{config.policy} bears the study; a party that serves reads it with the next request")

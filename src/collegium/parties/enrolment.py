@@ -1,10 +1,14 @@
 """Enrolment as a party does it: keys made here, a signing request sent, a certificate and a roster received."""
 
 import math
+import re
 import textwrap
+import tomllib
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -18,7 +22,7 @@ from collegium.protocol.codec import parse_json
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.roster import AnnouncedTerms, Roster
-from collegium.settings import filled, toml_value
+from collegium.settings import filled, toml_value, validate_config
 from collegium.whole_files import write_whole
 from collegium_accounting.mechanisms import SumMode
 
@@ -28,6 +32,11 @@ TASKS = "tasks.json"
 
 LIMITS = ("record_epsilon", "epsilon", "record_rho")
 """Settings of a policy that limit what answers may cost."""
+ANNOUNCED = {
+    *("sum_modes", "mechanisms", "pools", "questions", "minimum_noise_votes", "minimum_noise_sums", "queries", "delta"),
+    *LIMITS,
+}
+"""Settings of a policy that follow from what a consortium announces."""
 
 _TASKS = TypeAdapter(tuple[Task, ...])
 
@@ -184,13 +193,14 @@ def promised(terms: AnnouncedTerms) -> str:
 
 
 def not_agreed_to(
-    policy: PolicyConfig, terms: AnnouncedTerms, answered: int, spent: Mapping[str, float] = {}
-) -> list[str]:
-    """The lines that a policy needs for what is announced, and does not have.
+    policy: PolicyConfig, asked: Mapping[str, Any], answered: int, spent: Mapping[str, float] = {}
+) -> dict[str, Any]:
+    """The settings that a policy needs for what is asked, and does not have.
 
-    ``answered`` queries are behind it, and ``spent`` of each of its limits, by their names.
+    ``asked`` are settings that agree to it (`AnnouncedTerms.policy`). ``answered`` queries are behind the policy, and
+    ``spent`` of each of its limits, by their names.
     """
-    needed = terms.policy()
+    needed = dict(asked)
     for name in {"sum_modes", "mechanisms", "pools", "questions"} & needed.keys():
         there = getattr(policy, name)
         lacking = [] if there is None else [one for one in needed[name] if one not in there]
@@ -198,13 +208,29 @@ def not_agreed_to(
     for name in ("minimum_noise_votes", "minimum_noise_sums"):
         if name in needed and 0 < policy.noise_floor(summed=name == "minimum_noise_sums") <= needed[name]:
             needed[name] = None
-    del needed["delta"]  # an account keeps the one that it was begun with
+    needed.pop("delta", None)  # an account keeps the one that it was begun with
     for name in needed.keys() & {*LIMITS}:
         most = getattr(policy, name)
         needed[name] = math.ceil((needed[name] + spent.get(name, 0.0)) * 1e4) / 1e4
         if most is None or most >= needed[name]:
             needed[name] = None
-    needed["queries"] += answered
-    if policy.queries is None or policy.queries >= needed["queries"]:
-        needed["queries"] = None
-    return [f"{name} = {toml_value(value)}" for name, value in needed.items() if value is not None]
+    if "queries" in needed:
+        needed["queries"] += answered
+        if policy.queries is None or policy.queries >= needed["queries"]:
+            needed["queries"] = None
+    return {name: value for name, value in needed.items() if value is not None}
+
+
+def agreeing(file: Path, text: str, changes: Mapping[str, Any]) -> str:
+    """The text of a policy file with these settings in place of its own; its comments stay.
+
+    Raises ConfigurationError where a setting is written over several lines, so that no line can be put in its place.
+    """
+    wanted = validate_config({**tomllib.loads(text), **changes}, PolicyConfig, str(file))
+    for name, value in changes.items():
+        line, there = f"{name} = {toml_value(value)}", re.search(rf"^{name}[ \t]*=.*$", text, re.MULTILINE)
+        text = f"{text[: there.start()]}{line}{text[there.end() :]}" if there else f"{text.rstrip()}\n{line}\n"
+    with suppress(tomllib.TOMLDecodeError):
+        if validate_config(tomllib.loads(text), PolicyConfig, str(file)) == wanted:
+            return text
+    raise ConfigurationError(f"{file} has a setting over several lines: write these yourself: {', '.join(changes)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -65,6 +66,7 @@ def test_the_page_says_what_neighbours_are_and_at_which_delta_epsilon_holds_wher
     assert record.privacy is not None and record.privacy.values == record.privacy.queries_charged == 20
     text = render(record)
     assert "replaced by others. Somebody whose records are at two institutions" in text
+    assert "other studies and tasks included. So it holds for a record that is in all of them" in text
     assert "may change by δ at most: 1 in 100,000. This ε holds if no answer decided when asking ended" in text
     assert "if answers decided it, at 20 times δ" in text
     fixed = replace(record.privacy, values=1)
@@ -190,8 +192,10 @@ def test_the_verdict_says_when_the_student_is_no_better_than_one_constant_answer
 
 
 def test_the_verdict_on_a_good_student_names_what_the_constant_answer_would_reach(run: Run) -> None:
-    text = render(_with_student(run(seed=None), [0, 1] * 500, [0, 1] * 480 + [1, 0] * 20))
+    record = _with_student(run(seed=None), [0, 1] * 500, [0, 1] * 480 + [1, 0] * 20)
+    text = render(record)
     first = text[: text.index("At a glance")]
+    assert record.verdict is not None and f"{record.verdict}.</dd>" in html.unescape(first)
     assert '<dd class="good">right for 96.0 %' in first and "would be right for 50.0 %" in first
 
 

@@ -110,6 +110,8 @@ def test_advice_about_labels_and_marks_of_missing_values_is_for_a_program_too() 
         DataError, match=r"its classes are ill, well: correct the labels, or replace each by the name of"
     ):
         cg.LocalParties({"ash": (frame, frame["result"].str.upper())}, task)
+    with pytest.raises(DataError, match=r"59 of 60 records have no label.* drop such rows with frame.dropna"):
+        cg.LocalParties({"ash": (frame, frame["result"].where(frame.index == 0))}, task)
     marked = frame.assign(age=frame["age"].astype(object).where(frame.index > 2, "k.A."))
     with pytest.raises(DataError, match=r"give frame.replace\(\{'age': \{'k.A.': ''\}\}\), if that is missing"):
         cg.encode(marked, task)

@@ -94,6 +94,10 @@ def test_a_large_parquet_file_read_in_batches_gives_the_same_records(
     }
     assert mapped.rows is not None and whole.rows is not None and mapped.rows.tolist() == whole.rows.tolist()
     assert (mapped.rows_of, mapped.group_of) == (whole.rows_of, whole.group_of)
+    labels = frame["y"].where(frame.index // 7 != 2)  # a whole batch has none
+    frame.assign(y=labels).to_parquet(tmp_path / "d.parquet")
+    left = load(source.model_copy(update={"unlabelled": "leave-out"}), TABLE, data_root=None)
+    assert np.array_equal(left.x, whole.x[labels.notna()]) and len(left.labels()) == rows - 7
     frame.assign(age=["?"] * 40 + ["old"] + ["?"] * 9).to_parquet(tmp_path / "d.parquet")
     with pytest.raises(DataError, match=r"column age: 1 value is no number .*row 40\)"):
         load(source, TABLE, data_root=None)
@@ -226,6 +230,26 @@ def test_a_record_is_read_alike_whatever_stands_in_the_other_rows(tmp_path: Path
         examples = read(path, task)
         assert examples.x[0].tolist() == [1, 0, 0]
         assert examples.labels()[0] == 1
+
+
+def test_records_without_a_label_are_left_out_each_by_itself_where_the_source_says_so(tmp_path: Path) -> None:
+    path, leave_out = tmp_path / "a.csv", {"unlabelled": "leave-out"}
+    path.write_text("age,ward,y\n1,a,yes\n2,b,NA\n3,a,\n4,b,no\n")
+    kept = read(path, TABLE, **leave_out)
+    path.write_text("age,ward,y\n1,a,yes\n4,b,no\n")
+    alone = read(path, TABLE)
+    assert (kept.x == alone.x).all() and kept.labels().tolist() == alone.labels().tolist()
+    assert list(kept.lasting_identities("")[0]) == list(alone.lasting_identities("")[0])
+    path.write_text("age,ward,y\n1,a,\n")
+    with pytest.raises(DataError, match="no record has a label"):
+        read(path, TABLE, **leave_out)
+
+
+def test_a_record_that_lacks_one_of_several_labels_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("age,ward,yes,no\n1,a,1,0\n2,b,1,\n3,a,0,0\n")
+    several = Task(classes=("yes", "no"), inputs=TABLE.inputs, multilabel=True)
+    assert len(read(path, several, unlabelled="leave-out")) == 2
 
 
 @pytest.mark.parametrize(

@@ -175,10 +175,15 @@ def test_a_check_tells_how_many_records_class_sums_need(
     assert status == 0 and re.search(told, out)
     assert ("the noise hides classes" in out) == hidden and "evaluation   " not in out
     config.write_text(config.read_text() + "[evaluation]\nshare = 0.1\n")
-    assert re.search(
-        r"evaluation   states .* ± 5 points from [\d,]+ (records|institutions)",
-        typed(capsys, "provision", config, "--check")[1],
-    )
+    measured = r"evaluation   states .* ± 5 points from ([\d,]+) (?:records|institutions).* on"
+    assert re.search(measured, typed(capsys, "provision", config, "--check")[1])
+    config.write_text(config.read_text().replace('"cedar"', '"cedar", "oak", "yew"'))
+    both = measured + r", where all are there\n +where one stays away, from ([\d,]+) on at worst\n"
+    found = re.search(both, typed(capsys, "provision", config, "--check")[1])
+    assert found is not None
+    # The noise has 1.12 and 1.29 times the standard deviation that is charged; that of drawing records is the same.
+    all_there, one_away = (int(number.replace(",", "")) for number in found.groups())
+    assert all_there < one_away <= (4 / 3) * all_there
 
 
 def test_a_check_says_what_epsilon_becomes_with_more_colluding_parties(

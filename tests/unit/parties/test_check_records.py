@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
 import pandas as pd
 import pytest
 from pydantic import ValidationError
@@ -72,7 +73,7 @@ def test_records_that_fit_have_nothing_to_look_at(tmp_path: Path) -> None:
         ("North", "north ward", "ward: 1 of no known category (1 × 'north ward') of 2; the task has North, South"),
         ("North", "NORTH", "ward: 1 of no known category (1 × 'NORTH': North?) of 2"),
         (",benign", ",Begnin", "the label 'Begnin' of 1 record is no class: benign?"),
-        (",benign", ",?", "1 record has no label: remove it or label it"),
+        (",benign", ",?", "1 record has no label"),
         (",benign", ",malignant", "ONE CLASS: all records are of the class malignant: they teach nothing else"),
         ("age,", "Age,", "there is no column age: is it Age?"),
         ("age,", "iq,", "there is no column age; the file also has iq"),
@@ -150,10 +151,40 @@ def test_renamed_columns_are_found_by_their_values_with_what_else_is_wrong_in_th
     assert checked(tmp_path, text, **settings)[1][-2] == "these records can be served"
 
 
+def test_records_without_a_label_are_left_out_where_a_setting_says_so_and_are_counted(tmp_path: Path) -> None:
+    text = GOOD + "41,2024-02-01,North,\n42,2024-02-01,South,unclear\n"
+    classes = {"unclear": ""}
+    notes, lines = checked(tmp_path, text, classes=classes)
+    assert "2 records have no label" in notes and '    unlabelled = "leave-out"' in lines
+    assert any("the records would be taken then" in line for line in lines)
+    notes, lines = checked(tmp_path, text, unlabelled="leave-out", classes=classes)
+    assert notes == ["2 records have no label, and count for nothing"]
+    assert lines[-2] == "these records can be served" and not any("[data]" in line for line in lines)
+
+
 def test_what_is_open_in_the_settings_is_not_told_as_a_fault_beside_them(tmp_path: Path) -> None:
     _, lines = checked(tmp_path, GOOD.replace("benign", "gut").replace("malignant", "schlecht"))
     assert any("the records would be taken then; put in place of" in line for line in lines)
     assert not any(line.startswith("even then") for line in lines)
+
+
+def test_the_one_column_that_is_left_is_proposed_for_the_one_category_that_lacks_with_its_spellings(
+    tmp_path: Path,
+) -> None:
+    text = GOOD.replace("ward", "Haus").replace("North", "Nordbau").replace("South", "Altbau")
+    notes, lines = checked(tmp_path, text + "60,2024-02-02,Neubau,benign\n61,2024-02-02,Nordbau,benign\n")
+    assert "there is no column ward: is it Haus, the only one left?" in notes
+    three = "2 × 'Nordbau', 1 × 'Altbau', 1 × 'Neubau'"
+    assert f"SPELLINGS: ward: 4 of no known category ({three}) of 4; the task has North, South" in notes
+    assert any('"Haus" = "ward"' in line for line in lines)
+    assert any('values = { "ward" = { "Nordbau" = "?", "Altbau" = "?", "Neubau" = "?" } }' in line for line in lines)
+
+
+def test_a_number_of_32_bits_is_shown_as_it_was_written(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"age": np.array([40.0, 121.81], dtype=np.float32), "seen": "2024-01-31", "ward": "North"})
+    frame.assign(y=["benign", "malignant"]).to_parquet(tmp_path / "records.parquet")
+    notes = check_records(DataSource(source=str(tmp_path / "records.parquet")), TASK, None).notes
+    assert "age: 1 above 120 (most 121.81) of 2; values outside the range count as its end" in notes
 
 
 def test_where_two_columns_fit_alike_nobody_guesses(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,15 +12,18 @@ import pytest
 from collegium_reproduction.interactive_gnmax import InteractiveGNMax
 from hypothesis import given
 from hypothesis import strategies as st
+from support.typist import typed
 
 from collegium.data.task import TeacherSettings
 from collegium.errors import ConfigurationError, ModeRefused, Refused
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
-from collegium.parties.enrolment import not_agreed_to
+from collegium.parties.enrolment import not_agreed_to, policy_text
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig, described
 from collegium.privacy.ledger.verifier import verify
+from collegium.protocol.certificates import Authority
+from collegium.protocol.identities import issue_kit
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
 from collegium.protocol.question import PoolRange, Terms
@@ -70,9 +74,9 @@ def test_a_policy_with_the_lines_that_it_lacks_lacks_no_more(policy: PolicyConfi
         answers=24,
         counts=(counts,),
     )
-    lines = tomllib.loads("\n".join(not_agreed_to(policy, terms, 83)))
+    lines = not_agreed_to(policy, terms.policy(), 83)
     mended = PolicyConfig.model_validate(policy.model_dump(exclude_none=True) | lines)
-    assert not_agreed_to(mended, terms, 83) == []
+    assert not_agreed_to(mended, terms.policy(), 83) == {}
     assert {*policy.mechanisms} <= {*mended.mechanisms} and {*policy.sum_modes} <= {*mended.sum_modes}
     ask(mended, cast())
 
@@ -305,3 +309,83 @@ def test_every_refusal_leaves_with_the_one_text_of_its_kind(tmp_path: Path) -> N
         assert refused.setdefault(told.code, told.message) == told.message
         assert not any(character.isdigit() for character in told.message)
     assert set(refused) == {"refused-cost", "refused-queries"}
+
+
+@pytest.fixture
+def after_a_trial(tmp_path: Path) -> Path:
+    """The party.toml of an institution whose policy bears a trial, as enrolment wrote it."""
+    issue_kit(Authority.create("trial"), tmp_path / "credentials", "ash", "party")
+    limits = AnnouncedLimits(epsilon=0.2, delta=1e-5, record_epsilon=0.3)
+    small = {"sum_mode": "masked+noised", "mechanism": "class-sums", "noise_votes": 16.0, "answers": 2}
+    terms = AnnouncedTerms.model_validate({**small, "pools": [POOL], "limits": limits})
+    (tmp_path / "policy.toml").write_text(policy_text(terms))
+    file = tmp_path / "party.toml"
+    file.write_text(
+        'coordinator = "localhost:1"\ncredentials = "credentials"\nfolder = "state"\npolicy = "policy.toml"\n'
+        '[data]\nsource = "records.csv"\none_row_each = true\n'
+    )
+    return file
+
+
+MAIN = """
+    sum_modes = ["masked+noised"]
+    mechanisms = ["class-sums", "record-counts"]
+    minimum_noise_sums = 4.5
+    queries = 9  # and as much more as was answered
+    delta = 1e-05
+    record_epsilon = 1.2  # and more
+"""
+"""As a check prints the lines of a study."""
+
+
+def test_one_command_has_a_policy_of_a_trial_bear_the_main_study(
+    after_a_trial: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, policy = after_a_trial.with_name("lines.toml"), after_a_trial.with_name("policy.toml")
+    lines.write_text(MAIN)
+    before = policy.read_text()
+    status, out, _ = typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
+    assert (
+        status == 0 and "record_epsilon = 1.2    # was 0.3" in out and "minimum_noise_sums = 4.5    # was 16.0" in out
+    )
+    borne, was = PolicyConfig.read(policy), PolicyConfig.model_validate(tomllib.loads(before))
+    changed = {"minimum_noise_sums": 4.5, "record_epsilon": 1.2, "queries": 9}
+    assert borne == was.model_copy(update=changed | {"mechanisms": ("class-sums", "record-counts")})
+    assert [one for one in policy.read_text().splitlines() if one.startswith("#")] == [
+        one for one in before.splitlines() if one.startswith("#")
+    ]
+    assert "bears this already" in typed(capsys, "party", "agree", after_a_trial, lines)[1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ('sum_modes = ["clear"]', "sums in the clear show this institution's own"),
+        ("seeded_noise = true", "no study needs seeded_noise"),
+        ("few_parties = true", "no study needs few_parties"),
+        ("record_epsilon = -1", "record_epsilon"),
+    ],
+)
+def test_lines_that_no_study_needs_are_not_taken_over(
+    asked: str, told: str, after_a_trial: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, policy = after_a_trial.with_name("lines.toml"), after_a_trial.with_name("policy.toml")
+    lines.write_text(f"{asked}\n")
+    before = policy.read_text()
+    status, _, err = typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
+    assert status == 2 and told in " ".join(err.split()) and policy.read_text() == before
+
+
+def test_nothing_is_written_without_a_yes_or_over_several_lines(
+    after_a_trial: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, policy = after_a_trial.with_name("lines.toml"), after_a_trial.with_name("policy.toml")
+    lines.write_text(MAIN)
+    before = policy.read_text()
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert typed(capsys, "party", "agree", after_a_trial, lines)[0] != 0 and policy.read_text() == before
+    over_lines = before.replace('mechanisms = ["class-sums"]', 'mechanisms = [\n  "class-sums",\n]')
+    policy.write_text(over_lines)
+    status, _, err = typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
+    assert status == 2 and "has a setting over several lines" in " ".join(err.split())
+    assert over_lines != before and policy.read_text() == over_lines

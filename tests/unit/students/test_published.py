@@ -149,18 +149,20 @@ def test_a_file_is_read_as_the_institutions_own_settings_say(file: Path, tmp_pat
     excel.drop(columns="weight").to_csv(tmp_path / "new.csv", index=False, sep=";", encoding="latin-1")
     (tmp_path / "party.toml").write_text(
         '[data]\nsource = "other.csv"\nlabel = "x"\nseparator = ";"\nencoding = "latin-1"\ndecimal = ","\n'
-        'rename = { Station = "ward" }\nabsent = "missing"\n'
+        'rename = { Station = "ward" }\nabsent = "missing"\nunlabelled = "leave-out"\n'
     )
     words = ["predict", str(file), str(tmp_path / "new.csv"), "--settings", str(tmp_path / "party.toml")]
     CliRunner().invoke(app, [*words, "-o", str(tmp_path / "out.csv")], catch_exceptions=False)
     same = cg.load_student(file).predict_proba(frame_of(12).assign(weight=np.nan))
     predicted = pd.read_csv(tmp_path / "out.csv")
     np.testing.assert_allclose(predicted.filter(like="probability"), same)
-    labelled = excel.drop(columns="weight").assign(sick=predicted["prediction"])
+    labelled = excel.drop(columns="weight").assign(sick=predicted["prediction"].where(predicted.index > 0))
     labelled.to_csv(tmp_path / "new.csv", index=False, sep=";", encoding="latin-1")
     words = ["evaluate", *words[1:], "--label", "sick", "--json"]
     told = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert json.loads(told.stdout)["accuracy"] == 1.0, "the class it gives, by the same settings"
+    measured = json.loads(told.stdout)
+    assert measured["accuracy"] == 1.0, "the class it gives, by the same settings"
+    assert measured["inputs"] == 11, "one has no label"
 
 
 def test_the_sheet_of_a_workbook_is_that_of_the_settings(file: Path, tmp_path: Path) -> None:

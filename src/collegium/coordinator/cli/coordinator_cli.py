@@ -63,8 +63,8 @@ def say(record: RunRecord, folder: ConsortiumFolder, as_json: bool) -> None:
     typer.echo(f"{record.state}: {labels.answered} labels of {labels.asked} queries; {folder.run}/report.html")
     if labels.stopped:
         typer.echo(f"{'no more labels' if labels.left_out else 'note'}: {labels.stopped}")
-    if record.refused is None and record.evaluation is not None and record.evaluation.measures is not None:
-        typer.echo(f"student: {record.evaluation.measures.verdict}")
+    if record.refused is None and (verdict := record.verdict) is not None:
+        typer.echo(f"student: {verdict}")
     if record.student is not None:
         typer.echo(f"next: collegium student predict {folder.run}/student.safetensors NEW.csv -o predictions.csv")
 

@@ -103,7 +103,7 @@ def verify(
         typer.echo("NOT PRIVATE: the noise follows from a seed, and whoever knows it can remove it")
     for terms, charged in found.periods:
         if charged:  # --json has the others too
-            typer.echo(f"{charged} queries under: {_terms_text(terms)}")
+            typer.echo(f"{charged} {'query' if charged == 1 else 'queries'} under: {_terms_text(terms)}")
     typer.echo(_signature_text(found, key_checked=key is not None))
     told = ", ".join(f"{party} to entry {followed.partition(':')[0]}" for party, (_, followed, *_) in witnesses.items())
     typer.echo(f"followed, as they signed, by {told or 'no party'}; --json shows their keys")

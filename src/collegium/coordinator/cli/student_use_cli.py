@@ -38,7 +38,7 @@ ReadAs = Annotated[
 StudentFile = Annotated[Path, typer.Argument(help="The file of a student, such as student.safetensors.")]
 InputsFile = Annotated[Path, typer.Argument(help="A .csv, .parquet, .xlsx or .npz file, or a folder of images.")]
 _HOW_IT_IS_WRITTEN = ("separator", "encoding", "sheet", "decimal", "thousands", "dates", "scale")
-_READING = (*_HOW_IT_IS_WRITTEN, "rename", "values", "absent", "classes")
+_READING = (*_HOW_IT_IS_WRITTEN, "rename", "values", "absent", "classes", "unlabelled")
 _PARTS = 5
 _CHANCE = 0.01
 

@@ -69,7 +69,6 @@ def render(run: RunRecord) -> str:
             parties=_parties(run.parties),
             promises=promises,
             same_again=SAME_AGAIN,
-            weak_classes=[] if student is None else student.weak,
             evaluation=run.evaluation,
             on_scale=[
                 (f"one {one['unit_is']}", one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.noise import noise_on_entries
+from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.masked_sum import MaskedSum
-from collegium.coordinator.rounds.rounds import OnReply, quorum_count
+from collegium.coordinator.rounds.rounds import OnReply, VoteSum, quorum_count
 from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.run.colluders import Colluders, beyond_plan
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
@@ -41,7 +42,7 @@ from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.protocol.secure_sum.plan import SMALLEST_SUM, GraphPlan
 from collegium.settings import toml_value
-from collegium_accounting.mechanisms import LabelMechanism, SumMode
+from collegium_accounting.mechanisms import LabelMechanism, Mechanism, SumMode
 from collegium_accounting.mechanisms.record_counts import ONE
 
 SHARES = (0.6, 0.75, 0.9)
@@ -72,7 +73,7 @@ def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:
     return replace(
         found,
         earlier=tuple(_earlier(config.run, folders)),
-        policy=() if study is None else tuple(_policy_lines(config, public)),
+        policy=tuple(_policy_lines(config, public)) if study is not None and found.foreseen.asks else (),
     )
 
 
@@ -125,7 +126,7 @@ def check_run(config: RunConfig, names: Sequence[str], public: PublicData, stora
         votes=voting,
         forecasts=forecasts,
         needed=needed,
-        measured=_measured(config, names) if config.evaluation is not None else None,
+        measured=_measured(config, names) if config.evaluation is not None else (),
         unit=config.budget.unit,
         graph=_graph(config, names),
         division=division(config, len(names)) if summed else None,
@@ -226,13 +227,20 @@ def studies_about(ledger: Path, pool: NDArray[Any]) -> set[str | None]:
         return {study_of(key) for key in held.labels() if key.rpartition(":")[2] in inputs}
 
 
-def _measured(config: RunConfig, names: Sequence[str]) -> int:
+def _measured(config: RunConfig, names: Sequence[str]) -> tuple[int, ...]:
     settings, classes = config.evaluation, len(config.task.classes)
     assert settings is not None
     layout, mode = Layout(classes), counts_mode(config, settings)
     mechanism = counts_mechanism(config, settings, layout.parts, layout.length)
-    stage, *_ = mechanism.summed(sum_in(mode, config, _Nobody(), _stand_ins(names)).added)
-    return records_needed(classes, (noise_on_entries(stage, len(names)) / ONE) ** 2)
+    sums = sum_in(mode, config, _Nobody(), _stand_ins(names))
+    noises = [_noise(mechanism, way, names) / ONE for way in Releases.ways(sums)]
+    return tuple(records_needed(classes, noise**2) for noise in noises)
+
+
+def _noise(mechanism: Mechanism, sums: VoteSum, names: Sequence[str]) -> float:
+    """The standard deviation on every entry of a sum that holds the vectors of all parties."""
+    stage, *_ = mechanism.summed(sums.added)
+    return noise_on_entries(stage, len(names))
 
 
 def _needed(config: RunConfig, names: Sequence[str], public: PublicData) -> int:
@@ -240,12 +248,11 @@ def _needed(config: RunConfig, names: Sequence[str], public: PublicData) -> int:
     sums, of_mean = vote_sum_of(config, _Nobody(), _stand_ins(names)), 1.0 / math.sqrt(config.sums_in_mean)
     if once := isinstance(sums, MaskedSum) and sums.once:
         sums = sums.together
-    stage, *_ = mechanism.summed(sums.added)
     noise = mechanism.noise_votes * of_mean
     spec = kernel_spec(config.sums, pool, task.inputs, len(task.classes), noise, config.seed or 0)
     spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(spec, pool, task.inputs), pool)
     by_first = division(config, len(names)).noise if once else 1.0  # which is by groups
-    deviation = noise_on_entries(stage, len(names)) * (of_mean * by_first)
+    deviation = _noise(mechanism, Releases.ways(sums)[0], names) * (of_mean * by_first)
     needed = spectrum.contributions_needed(deviation, len(task.classes))
     return math.ceil(needed / (PARTY_CONTRIBUTIONS if config.budget.unit == "party" else 1.0))
 

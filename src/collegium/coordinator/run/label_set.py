@@ -1,5 +1,6 @@
 """The queries and their labels, which are all that a student may use; how good labels are."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,29 @@ class Quality(Frozen):
             return None
         row = max(self.per_class, key=lambda one: one.inputs)
         return row.class_name, row.inputs / self.inputs
+
+    @property
+    def no_better(self) -> bool:
+        """Whether the accuracy is within two standard errors of the constant answer's, or below."""
+        if self.constant is None or self.accuracy is None:
+            return False
+        constant = self.constant[1]
+        return self.accuracy - constant < 2.0 * math.sqrt(max(constant * (1.0 - constant), 1e-9) / self.inputs)
+
+    @property
+    def verdict(self) -> str | None:
+        """What a sentence about a student says of its quality, from "right for …" on; None without inputs."""
+        if self.accuracy is None:
+            return None
+        right = f"right for {100 * self.accuracy:.1f} % of {self.inputs} held-out inputs"
+        if self.constant is not None:
+            always, value = f"always answering “{self.constant[0]}”", f"{100 * self.constant[1]:.1f} %"
+            right += (
+                f": no better than {always} ({value})" if self.no_better else f"; {always} would be right for {value}"
+            )
+        weak = ", ".join(f"“{row.class_name}” {100 * (row.accuracy or 0.0):.1f} %" for row in self.weak[:3])
+        more = f" and {len(self.weak) - 3} more classes" if self.weak[3:] else ""
+        return right + (f". Weak classes: {weak}{more}" if weak else "")
 
 
 def accuracy(predicted: IntArray, truth: IntArray) -> float | None:

@@ -271,6 +271,13 @@ class RunRecord(Record):
         return self.student.quality.accuracy if self.student is not None and self.student.quality is not None else None
 
     @property
+    def verdict(self) -> str | None:
+        """How good the student is, from "right for …" on: by the holdout, else by the institutions' own records."""
+        held_out = None if self.student is None or self.student.quality is None else self.student.quality.verdict
+        measured = None if self.evaluation is None else self.evaluation.measures
+        return held_out or (None if measured is None else measured.verdict)
+
+    @property
     def taught(self) -> int:
         """How many institutions' answers the labels follow from, also where an earlier study asked for them."""
         answered = sum(party.rounds_answered > 0 for party in self.parties.values())

@@ -62,16 +62,16 @@ class Findings:
     drawn : whether the inputs of the pool are drawn from the public schema.
     queries : how many queries the run means to ask, and ``affordable`` how many of them the budget pays for.
     votes : of all parties together; 0 where records vote, whose number is private.
-    needed : records (parties, where the unit is the party) with which class sums tell the classes apart; None for other
-        mechanisms.
-    measured : records (or parties) from which on the institutions' evaluation states an accuracy of 80 % to ± 5 points;
-        None where there is none.
+    needed : records (parties, where the unit is the party) with which class sums of all parties tell the classes
+        apart; None for other mechanisms.
+    measured : records (or parties) from which on the institutions' evaluation states an accuracy of 80 % to ± 5 points:
+        where all parties are there, and where one may be away, if that is more noise; empty where there is none.
     graph : of the secure sum, who shares with how many and what it bears; None where votes are summed in the clear. Of
         groups, that of the smallest.
     division : how the institutions are summed by groups, and why; None for other mechanisms than class sums.
     most_records : the cap on the records of one institution.
     colluders : what ε becomes with more colluding parties than planned; empty where the coordinator adds the noise.
-    policy : of a study, the lines of policy.toml that agree to it.
+    policy : of a study that asks for anything, the lines of policy.toml that agree to it.
     """
 
     study: str
@@ -89,7 +89,7 @@ class Findings:
     votes: int
     forecasts: tuple[Forecast, ...]
     needed: int | None
-    measured: int | None
+    measured: tuple[int, ...]
     unit: str
     graph: GraphPlan | None
     division: Division | None

@@ -28,6 +28,7 @@ from collegium.data.encoding import (
     encode_vectors,
     text_of,
     texts_of,
+    unlabelled,
 )
 from collegium.data.examples import Examples
 from collegium.data.loading.databases import read_database
@@ -42,6 +43,9 @@ from collegium.extras import installed, load_plugin
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_NO_LABEL = "no record has a label: name its column with label"
 
 
 class NamedSource(Protocol):
@@ -159,7 +163,10 @@ def load(source: DataSource, task: Task, *, data_root: Path | None) -> Examples:
         path = find(source.source, data_root)
         if is_large_table(path):
             return _encoded_in_turn(path, source, task)
-    return encoded(read_records(source, task, data_root), source, task)
+    examples = encoded(read_records(source, task, data_root), source, task)
+    if not len(examples):
+        raise DataError(f"{source.shown}: {_NO_LABEL}")
+    return examples
 
 
 def _encoded_in_turn(path: Path, source: DataSource, task: Task) -> Examples:
@@ -176,8 +183,10 @@ def _encoded_in_turn(path: Path, source: DataSource, task: Task) -> Examples:
             parts.append(replace(part, x=part.x[:0]))
         if not parts:
             raise DataError(f"{path} holds no records")
-        file.flush()
         first, sizes = parts[0], [len(part.rows) for part in parts if part.rows is not None]
+        if not any(sizes):
+            raise DataError(f"{path}: {_NO_LABEL}")
+        file.flush()
         x = np.memmap(file, dtype=first.x.dtype, mode="r", shape=(sum(sizes), *first.x.shape[1:]))
 
     def joined(of: Callable[[Examples], NDArray[Any] | None]) -> Any:
@@ -247,6 +256,8 @@ def load_inputs(
 def encoded(records: Records, source: DataSource, task: Task) -> Examples:
     """The part of ``records`` that ``source`` takes, encoded for ``task``; see `load` for errors."""
     chosen = _chosen(source, records)
+    if source.unlabelled == "leave-out":
+        chosen = chosen[~_without_label(records.frame.iloc[chosen], source.label or records.label, source, task)]
     frame = records.frame.iloc[chosen]
     inputs = None if records.inputs is None else records.inputs(chosen)
     labels = set(task.classes) if task.multilabel else {source.label or records.label}
@@ -257,7 +268,7 @@ def encoded(records: Records, source: DataSource, task: Task) -> Examples:
         _labels(records, frame, source, task),
         _groups(records, frame, source),
         others,
-        *row_digests(frame[whole], inputs),
+        *row_digests(frame[whole], inputs, source),
         source.group or records.group or "",
     )
 
@@ -346,6 +357,13 @@ def _labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Tas
     if source.label is None:
         return None
     raise ColumnMissing(f"{records.origin}: no label column {name}; there are {_listed(frame)}")
+
+
+def _without_label(frame: pd.DataFrame, label: str, source: DataSource, task: Task) -> NDArray[np.bool_]:
+    """Which records lack a label, or one of several, where there is such a column; each by itself. Shape ``[n]``."""
+    names = [name for name in (task.classes if task.multilabel else (label,)) if name in frame.columns]
+    lacking = [unlabelled(respelt(frame[name], source.classes), task) for name in names]
+    return np.any(lacking, axis=0) if lacking else np.zeros(len(frame), dtype=np.bool_)
 
 
 def _several_labels(records: Records, frame: pd.DataFrame, source: DataSource, task: Task) -> NDArray[np.int64] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,13 +58,19 @@ def respelt_numbers(frame: pd.DataFrame, source: DataSource, inputs: Inputs) -> 
                 changed[column.name] = _each(values, lambda text: iso_date(text, source.dates))
             continue
         if source.thousands and not pd.api.types.is_numeric_dtype(values.dtype):
-            between = re.compile(rf"(?<=\d){re.escape(source.thousands)}(?=\d\d\d(?!\d))")
+            between = between_thousands(source.thousands)
             values = changed[column.name] = _each(values, partial(between.sub, ""))
         if column.name in source.scale:
             numbers, unread = read_numbers(values, source.decimal)
             if not unread:
                 changed[column.name] = pd.Series(numbers * source.scale[column.name], index=values.index)
     return frame.assign(**changed)
+
+
+@cache
+def between_thousands(mark: str) -> re.Pattern[str]:
+    """A mark that stands between the thousands of a number."""
+    return re.compile(rf"(?<=\d){re.escape(mark)}(?=\d\d\d(?!\d))")
 
 
 def iso_date(text: str, how: str) -> str:

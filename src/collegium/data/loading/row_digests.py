@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.data.texts import MISSING, UNNAMED, texts_of
+from collegium.data.loading.respelling import between_thousands, iso_date
+from collegium.data.loading.sources import DataSource
+from collegium.data.numbers import day_and_rest
+from collegium.data.texts import MISSING, UNNAMED, texts_of, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +29,8 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?")
 _THOUSANDS = re.compile(r"[+-]?(\d{1,3}(,\d{3})+\.\d*|\d{1,3}(,\d{3}){2,}|\d{1,3}([ '\u2019]\d{3})+(\.\d*)?)")
 """Written so that the mark of the thousands cannot be that of the decimals."""
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[ t](\d\d:\d\d)(:\d\d)?(?:(\.\d*?)0*)?(z|[+-]00:?(00)?)?")
+_EITHER_MARK = (",", ".")
+"""Of thousands or of decimals, which a text alone does not tell: 1,234."""
 _TRUTHS = {"true": "1", "false": "0"}
 _EXCHANGED = str.maketrans(".,", ",.")
 
@@ -38,21 +43,23 @@ def counts_rows(name: object) -> bool:
     return _COUNTS_ROWS.fullmatch(str(name)) is not None
 
 
-def row_digests(frame: pd.DataFrame, inputs: NDArray[Any] | None) -> tuple[NDArray[np.void], str]:
-    """SHA-256 of the values of each record, and what it is made of: the names of the columns, sorted.
+def row_digests(frame: pd.DataFrame, inputs: NDArray[Any] | None, source: DataSource) -> tuple[NDArray[np.void], str]:
+    """SHA-256 of the values of each record, and what it is made of: the names of the columns, and how they are read.
 
-    Values that exports spell otherwise count as equal, whatever the settings: 1,50 and 1.5, 1e-05 and 0.00001, 0.1 of
-    32 bits, a date and its midnight, True and 1, the marks of a missing value. Two records that are equal by mistake
-    share a budget. Only 1,234 for 1234 is another number, and 31.01.2026 another text than 2026-01-31.
+    Values that exports spell otherwise count as equal: 1,50 and 1.5, 1e-05 and 0.00001, 0.1 of 32 bits, 31.01.2026 and
+    2026-01-31 and its midnight, True and 1, the marks of a missing value. So do 1,234 and 1234 where the settings name
+    the mark of the thousands, and 31/01/2026 where they say how dates are written. A task has no part in it: the
+    settings hold for every text of the file. Two records that are equal by mistake share a budget.
 
     Parameters
     ----------
     frame : the columns that count, without the label.
     inputs : images or a matrix, a row a record; None where the columns are the inputs.
+    source : how the file writes thousands, decimals and dates.
     """
     frame = frame.rename(columns=str)
     names = sorted(frame.columns)
-    values = [_spelt(_shortest(frame[name])) for name in names]
+    values = [_spelt(_shortest(frame[name], source), source) for name in names]
 
     def digest_of(number: int) -> bytes:
         digest = hashlib.sha256(json.dumps([texts[number] for texts in values]).encode())
@@ -63,30 +70,41 @@ def row_digests(frame: pd.DataFrame, inputs: NDArray[Any] | None) -> tuple[NDArr
     digests = np.fromiter((digest_of(number) for number in range(len(frame))), dtype="V32", count=len(frame))
     # What an image is as numbers depends on the size that a task asks for.
     shape = [] if inputs is None else [f"inputs {'×'.join(map(str, inputs.shape[1:]))}"]
-    return digests, json.dumps([*names, *shape])
+    # Under another of these the same text would be another value. Other settings change nothing here.
+    read: dict[str, str] = {"thousands": source.thousands} if source.thousands in _EITHER_MARK else {}
+    read |= {"dates": source.dates} if source.dates else {}
+    return digests, json.dumps([*names, *shape, *([read] if read else [])])
 
 
-def _spelt(texts: NDArray[np.str_]) -> list[str]:
+def _spelt(texts: NDArray[np.str_], source: DataSource) -> list[str]:
     each = texts.tolist()
-    spelt = {text: _one_spelling(text) for text in set(each)}
+    spelt = {text: _one_spelling(_as_read(text, source)) for text in set(each)}
     return [spelt[text] for text in each]
 
 
-def _shortest(values: pd.Series[Any]) -> NDArray[np.str_]:
+def _shortest(values: pd.Series[Any], source: DataSource) -> NDArray[np.str_]:
     """The texts of values; of numbers of 32 bits those that other programs write, without the digits beyond these."""
     if str(values.dtype).lower() == "float32":
         values = values.astype(object).map(lambda value: str(np.float32(value)), na_action="ignore")
-    return texts_of(values)
+    return written(values) if source.thousands == "." else texts_of(values)  # 200.000 is no 200 there
+
+
+def _as_read(text: str, source: DataSource) -> str:
+    if source.thousands in _EITHER_MARK and source.thousands in text:
+        number = between_thousands(source.thousands).sub("", text)
+        text = number if _NUMBER.fullmatch(number.lower().replace(source.decimal, ".")) else text
+    return iso_date(text, source.dates) if source.dates else text
 
 
 def _one_spelling(text: str) -> str:
     text = " ".join(unicodedata.normalize("NFKC", text).split())
     lower = text.lower()
-    if _NUMBER.fullmatch(number := lower.replace(",", ".", 1)):
-        return _number(number)
-    for number in (lower, lower.translate(_EXCHANGED)):
-        if _THOUSANDS.fullmatch(number):
-            return _number(re.sub("[^0-9.+-]", "", number))
+    grouped = filter(_THOUSANDS.fullmatch, (lower, lower.translate(_EXCHANGED)))
+    numbers = [lower.replace(",", ".", 1), *(re.sub("[^0-9.+-]", "", number) for number in grouped)]
+    text = next(map(_number, filter(_NUMBER.fullmatch, numbers)), text)
+    if date := day_and_rest(text):
+        text = f"{date[0]}{date[1]}"
+    lower = text.lower()
     if lower in MISSING:
         return ""
     if found := _MOMENT.fullmatch(lower):

@@ -117,6 +117,8 @@ class DataSource(Frozen):
     """What a column of the task that the file lacks is: an error, or a value that is missing in every record."""
     unknown: Literal["missing", "refuse"] = "missing"
     """What a category that the task does not know is: a value that is missing, or an error."""
+    unlabelled: Literal["refuse", "leave-out"] = "refuse"
+    """What a record without a label is: an error, or left out. Whether one is left out follows from itself alone."""
     query: str | None = Field(default=None, min_length=1)
     """The SQL that finds the records, where ``source`` is the URL of a database."""
     password_from: str | None = Field(default=None, pattern=r"[A-Za-z_]\w*")

@@ -64,8 +64,9 @@ class RecordBudgets:
         held = database.execute("SELECT identity FROM scheme WHERE voters = ?", (self._voters,)).fetchone()
         if asked and held != (scheme,):
             raise ConfigurationError(
-                "this party's records have budgets under other columns, another group, another task or another version "
-                "of Collegium: restore those, because under the new ones every record would get a new budget"
+                "this party's records have budgets under other columns, another group, another task, other thousands "
+                "or dates in the settings, or another version of Collegium: restore those, because under the new ones "
+                "every record would get a new budget"
             )
         if held != (scheme,):
             database.execute("INSERT OR REPLACE INTO scheme VALUES (?, ?)", (self._voters, scheme))
