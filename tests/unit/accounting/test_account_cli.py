@@ -301,9 +301,10 @@ def test_plan_keeps_its_budget_and_draws_the_trade_off(collegium, tmp_path):
         picture,
         "--json",
     )
-    status, out, _ = collegium(*given)
+    status, out, err = collegium(*given)
+    assert status == 0, err
     shown = json.loads(out)
-    assert status == 0 and picture.stat().st_size > 1000
+    assert picture.stat().st_size > 1000
     assert all(choice["epsilon"] <= 1 for choice in shown["choices"])
     best = shown["best"]
     assert best["agreement"] >= 0.95
