@@ -446,16 +446,19 @@ def main() -> None:
     for axis in wanted:
         measure, sizes, large = AXES[axis]
         costs += measure(sizes + large if chosen.large else sizes)
+    kept: dict[str, Any] = {"costs": []}
     if chosen.keep and chosen.json.exists():
-        costs = beside_kept(json.loads(chosen.json.read_text(encoding="utf-8"))["costs"], costs)
+        kept = json.loads(chosen.json.read_text(encoding="utf-8"))
+    costs = beside_kept(kept["costs"], costs)
     rows = exponents(costs)
     print("| axis | work | size | CPU | exponent | bound | wire | exponent | share of products | beside | exponent |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         print(line(row))
+    products = None if "records" in wanted else kept.get("products_per_cpu_s")  # the rows of records are shares of it
     result: dict[str, Any] = {
         "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()},
-        "products_per_cpu_s": {"float32": product_rate(), "float64": product_rate(np.float64)},
+        "products_per_cpu_s": products or {"float32": product_rate(), "float64": product_rate(np.float64)},
         "load_average": os.getloadavg()[0],
         "costs": [asdict(cost) for cost in costs],
         "exponents": rows,
