@@ -4,7 +4,8 @@ Each axis grows one size: parties, records, classes, pool, queries, ledger entri
 process and bytes, and its exponent is the slope of log cost over log size by least squares over the upper half of
 the sizes. Beside it stand what a user would take instead, in the same run, and the share of the machine's own rate of
 matrix products where products are what must be done. Every size is measured on made-up data. ``--large`` adds the
-sizes that take minutes each and gigabytes of memory.
+sizes that take minutes each and gigabytes of memory. ``--keep`` measures some axes again and draws them beside the
+others, as the file of ``--json`` has these; ``--axes ""`` measures nothing.
 """
 
 from __future__ import annotations
@@ -335,7 +336,7 @@ AXES: dict[str, tuple[Callable[[Sequence[int]], Iterator[Cost]], tuple[int, ...]
     "parties": (parties, (30, 100, 300, 1000), (3000, 10_000)),
     "wire": (wire, (1000, 3000, 10_000), ()),
     "sessions": (sessions, (10, 30, 100), (300, 1000)),
-    "default-parties": (default_parties, (10, 30, 100), (250,)),
+    "default-parties": (default_parties, (10, 30, 100), (250, 1000)),
     "default-entries": (default_entries, (1000, 10_000, 50_000), (250_000,)),
     "default-rounds": (default_rounds, (2, 4, 8), ()),
     "default-groups": (default_groups, (1, 3, 5), ()),
@@ -376,6 +377,13 @@ def exponents(costs: list[Cost]) -> list[dict[str, Any]]:
             "kept": max(exponent or 0.0, of_bytes or 0.0) <= last.bound + 0.1,
         })  # fmt: skip
     return rows
+
+
+def beside_kept(kept: list[dict[str, Any]], measured: list[Cost]) -> list[Cost]:
+    """What a file has of costs, in the order of the axes and sizes; what was measured now stands in its place."""
+    costs = {(one.axis, one.what, one.size): one for one in [*(Cost(**fields) for fields in kept), *measured]}
+    order = list(dict.fromkeys((axis, what) for axis, what, _ in costs))
+    return [costs[key] for key in sorted(costs, key=lambda key: (order.index(key[:2]), key[2]))]
 
 
 def plot(costs: list[Cost], path: Path) -> None:
@@ -426,23 +434,31 @@ def main() -> None:
     parser.add_argument("--axes", default=",".join(AXES), help=f"some of {','.join(AXES)}")
     parser.add_argument("--large", action="store_true", help="add the sizes that take minutes and gigabytes")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
+    parser.add_argument("--keep", action="store_true", help="keep what that file has of other axes and sizes")
     parser.add_argument("--plot", type=Path, help="draw cost against size to this SVG file")
     chosen = parser.parse_args()
-    wanted = chosen.axes.split(",")
+    wanted = [axis for axis in chosen.axes.split(",") if axis]
+    if chosen.keep and chosen.json is None:
+        parser.error("--keep needs the file of --json")
     if unknown := [axis for axis in wanted if axis not in AXES]:
         parser.error(f"there is no axis {unknown[0]}; the axes are {', '.join(AXES)}")
     costs: list[Cost] = []
     for axis in wanted:
         measure, sizes, large = AXES[axis]
         costs += measure(sizes + large if chosen.large else sizes)
+    kept: dict[str, Any] = {"costs": []}
+    if chosen.keep and chosen.json.exists():
+        kept = json.loads(chosen.json.read_text(encoding="utf-8"))
+    costs = beside_kept(kept["costs"], costs)
     rows = exponents(costs)
     print("| axis | work | size | CPU | exponent | bound | wire | exponent | share of products | beside | exponent |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         print(line(row))
+    products = None if "records" in wanted else kept.get("products_per_cpu_s")  # the rows of records are shares of it
     result: dict[str, Any] = {
         "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()},
-        "products_per_cpu_s": {"float32": product_rate(), "float64": product_rate(np.float64)},
+        "products_per_cpu_s": products or {"float32": product_rate(), "float64": product_rate(np.float64)},
         "load_average": os.getloadavg()[0],
         "costs": [asdict(cost) for cost in costs],
         "exponents": rows,

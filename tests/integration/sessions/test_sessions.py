@@ -23,6 +23,7 @@ from support.waiting import PATIENCE_S
 
 from collegium.coordinator.rounds.readiness import send_pool
 from collegium.coordinator.service import sessions
+from collegium.coordinator.service.outstanding import Waiting
 from collegium.coordinator.service.sessions import SessionLimits
 from collegium.data import PoolStore, array_spec
 from collegium.data.task import Task
@@ -135,6 +136,23 @@ def test_a_stalled_party_is_not_waited_for_beyond_the_deadline(kits: Kits, hub: 
         raise AssertionError(replies["ash"])
     release.set()
     assert hub.parties.ask({"birch": Describe()}, timeout_s=PATIENCE_S) == {"birch": described("birch")}
+
+
+def test_the_time_until_which_answers_are_waited_for_is_the_last_of_those_that_did_not_answer() -> None:
+    generator = np.random.default_rng(0)
+    names = [f"party-{number}" for number in range(50)]
+    waiting = Waiting(names, 10.0)
+    ends_s = dict.fromkeys(names, 10.0)
+    while ends_s:
+        name = str(generator.choice(list(ends_s)))
+        if generator.random() < 0.5:
+            ends_s[name] = min(ends_s[name] + float(generator.random()), 12.0)
+            waiting.put_off(name, ends_s[name])
+        else:
+            del ends_s[name]
+            waiting.answered(name)
+        assert waiting.ends_s == ends_s
+        assert not ends_s or waiting.last_s() == max(ends_s.values())
 
 
 def assert_true(value: bool) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
-from benchmarks.scale import AXES, Cost, exponents, fitted, line
+from benchmarks.scale import AXES, Cost, beside_kept, exponents, fitted, line
 
 
 def costs(exponent: float) -> list[Cost]:
@@ -26,6 +28,14 @@ def test_work_that_grows_with_the_square_passes_its_bound() -> None:
     (row,) = exponents(costs(2.0))
     assert not row["kept"] and "**passed**" in line(row)
     assert exponents(costs(1.0))[0]["kept"]
+
+
+def test_what_was_measured_before_stays_beside_what_is_measured_again() -> None:
+    kept = [asdict(cost) for cost in [*costs(1.0)[:2], Cost("pool", "work", 10, 5.0)]]
+    joined = beside_kept(kept, [Cost("parties", "work", 1000, 7.0), Cost("parties", "work", 10, 6.0)])
+    assert [(cost.axis, cost.size, cost.cpu_s) for cost in joined] == [
+        ("parties", 10, 6.0), ("parties", 100, 0.1), ("parties", 1000, 7.0), ("pool", 10, 5.0),
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -173,7 +173,7 @@ class MaskedTotal:
         self.advance_to(Phase.SIGN)
         collected = tuple(one.collected for one in self.coordinators if one.collected is not None)
         assert len(collected) == len(self.coordinators)  # all masked votes are there
-        self._leave_out([party for one in collected for party in one.parties])
+        self._leave_out({party for one in collected for party in one.parties})
         require_quorum(self.outcomes, self.round.quorum)
         return collected
 
@@ -193,7 +193,7 @@ class MaskedTotal:
         shape = round_.question.shape
         groups = tuple(GroupCounts(one.total.reshape(shape), tuple(sorted(one.survivors))) for one in results)
         survivors = sorted(name for group in groups for name in group.answered)
-        self._leave_out(survivors)
+        self._leave_out(set(survivors))
         total = np.asarray(np.sum([group.counts for group in groups], axis=0, dtype=np.int64))
         voting = sum(round_.teachers[name] for name in survivors)
         try:
@@ -241,7 +241,7 @@ class MaskedTotal:
         for one in self.coordinators:
             one.close_phase()
 
-    def _leave_out(self, survivors: Sequence[str]) -> None:
+    def _leave_out(self, survivors: Collection[str]) -> None:
         """Note who is not in the sum although it answered what it was asked."""
         for name, outcome in self.outcomes.items():
             if outcome == ANSWERED and name not in survivors:

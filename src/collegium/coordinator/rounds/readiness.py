@@ -231,7 +231,8 @@ class Readiness:
             left_s = max(0.0, ends_s - time.monotonic())
             self._describe([party for party in behind if party not in self._heads], left_s, None)
             able = {party for party, now in self.statuses.items() if now.outcome == READY or now.may_return}
-            going = [party for party in behind if party in self._heads and party in able | set(answered)]
+            able |= set(answered)
+            going = [party for party in behind if party in self._heads and party in able]
             there |= self.show_ledger(going, left_s, again=True)
             behind = [party for party in answered if party not in there]
             if len(answered) - len(behind) >= needed:

@@ -1,6 +1,7 @@
 """Requests that wait for an answer, and the sessions that they are sent over. All of it lives on the server's loop."""
 
 import asyncio
+import heapq
 import queue
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -63,6 +64,34 @@ class Session:
     def send(self, request: Pending) -> None:
         request.keep()
         self.outbox.put_nowait(request.key)
+
+
+class Waiting:
+    """Until when the answer of each party is waited for.
+
+    Attributes
+    ----------
+    ends_s : dict
+        By party that has not answered, seconds of a monotonic clock.
+    """
+
+    def __init__(self, parties: Iterable[str], end_s: float) -> None:
+        self.ends_s = dict.fromkeys(parties, end_s)
+        self._heap = [(-end_s, party) for party in sorted(self.ends_s)]  # also of what was put off or answered since
+
+    def put_off(self, party: str, end_s: float) -> None:
+        """Wait for this party until then."""
+        self.ends_s[party] = end_s
+        heapq.heappush(self._heap, (-end_s, party))
+
+    def answered(self, party: str) -> None:
+        del self.ends_s[party]
+
+    def last_s(self) -> float:
+        """When nobody is waited for any more. It takes no longer with more parties: it is asked for each answer."""
+        while self.ends_s.get(self._heap[0][1]) != -self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return -self._heap[0][0]
 
 
 class Outstanding:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from collegium.coordinator.rounds.rounds import OnReply
-from collegium.coordinator.service.outstanding import Pending, Posted
+from collegium.coordinator.service.outstanding import Pending, Posted, Waiting
 from collegium.coordinator.service.party_servicer import PartyServicer, SessionLimits
 from collegium.coordinator.service.peer_events import OnEvent, SessionEvent
 from collegium.data.task import Task
@@ -163,7 +163,7 @@ class GrpcParties:
         May be called from several threads at once.
         """
         began = time.monotonic()
-        ends = dict.fromkeys(requests, began + timeout_s)
+        waiting = Waiting(requests, began + timeout_s)
         answers: queue.SimpleQueue[tuple[str, ReplyBody | None]] = queue.SimpleQueue()
         request_id = secrets.token_hex(16)
         posted: dict[int, Posted] = {}
@@ -174,18 +174,19 @@ class GrpcParties:
         replies: dict[str, ReplyBody] = {}
         self._thread.call(self._servicer.post, pending)
         try:
-            while ends:
+            while waiting.ends_s:
                 try:
-                    name, reply = answers.get(timeout=max(0.0, max(ends.values()) - time.monotonic()))
+                    name, reply = answers.get(timeout=max(0.0, waiting.last_s() - time.monotonic()))
                 except queue.Empty:
                     break
                 if reply is None:
-                    if ends[name] == began + timeout_s:
+                    if waiting.ends_s[name] == began + timeout_s:
                         told = named("computing", party=name)
                         logger.info("%s: it is computing, and is waited for", name, extra=told)
-                    ends[name] = min(time.monotonic() + timeout_s, began + MOST_TIMEOUTS * timeout_s)
+                    most_s = began + MOST_TIMEOUTS * timeout_s
+                    waiting.put_off(name, min(time.monotonic() + timeout_s, most_s))
                     continue
-                del ends[name]
+                waiting.answered(name)
                 held = None if on_reply is None else on_reply(name, reply)
                 replies[name] = reply if held is None else held
         finally:

@@ -164,11 +164,13 @@ class CoordinatorSum:
 
     def _prepare_share_keys(self, participants: IntArray) -> None:
         plan, digest = self.setup.plan, self.setup.digest
+        advertised = np.zeros(plan.parties, dtype=np.bool_)
+        advertised[participants] = True
         tree = HashTree([self._adverts[i].pack() if i in self._adverts else b"" for i in range(plan.parties)])
         self._transcript = digest + tree.root
         for i in participants.tolist():
             holders = holders_of(i, self._adverts[i].graph_nonce, digest, plan.parties, plan.neighbours)
-            shown = self._holders[i] = holders[np.isin(holders, participants, assume_unique=True)]
+            shown = self._holders[i] = holders[advertised[holders]]
             message = pb.ShareKeys(
                 holders=messages.pack_set(shown, plan.parties),
                 adverts=self._packed_adverts(shown),
