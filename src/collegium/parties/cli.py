@@ -18,7 +18,7 @@ from collegium.data.loading.sources import data_root
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError
 from collegium.interrupts import stoppable
-from collegium.limits import PROTOCOL_VERSION, REHEARSED_RECORDS
+from collegium.limits import MAX_RECORDS_PER_PARTY, PROTOCOL_VERSION, REHEARSED_RECORDS
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.config import (
@@ -45,6 +45,10 @@ app.command()(enrol)
 app.command(name="accept-key")(accept_key)
 app.command()(agree)
 
+OVER_CAP = (
+    "MORE RECORDS THAN THE CAP of {cap:,} (budget.records_per_party): ask the operator for a higher one, or name a "
+    "part of your records; a run that counts more than all may have is refused after its sums are paid"
+)
 ConfigFile = Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)]
 
 
@@ -157,10 +161,7 @@ def check(
     from collegium.parties.checking import check_records
     from collegium.parties.opening import records_changed
 
-    tasks: tuple[Task, ...] = ()
-    if schema is not None:
-        values, text = read_toml(schema)
-        tasks = (validate_config(values.get("task", {}), Task, f"{schema}: task", text),)
+    tasks, cap = _of_schema(schema)
     if config_file is not None:
         config = PartyConfig.read(config_file)
         source, root = config.data, data_root(config.data_root)
@@ -176,6 +177,7 @@ def check(
     settings = False
     for task in tasks:
         found = check_records(source, task, root)
+        found.notes += [OVER_CAP.format(cap=cap)] if found.records > cap else []
         found.changed = None if config_file is None or found.refused else records_changed(config, [task])
         typer.echo("\n".join(found.lines()))
         settings = settings or bool(found.settings)
@@ -192,6 +194,17 @@ def check(
         if settings:
             typer.echo(again)
         typer.echo(f"{'or, as it is' if settings else 'next'}: collegium party serve {config_file}")
+
+
+def _of_schema(schema: Path | None) -> tuple[tuple[Task, ...], int]:
+    """The task of a consortium's file, and its cap on an institution's records."""
+    if schema is None:
+        return (), MAX_RECORDS_PER_PARTY
+    values, text = read_toml(schema)
+    budget = values.get("budget")
+    cap = budget.get("records_per_party") if isinstance(budget, dict) else None
+    task = validate_config(values.get("task", {}), Task, f"{schema}: task", text)
+    return (task,), cap if isinstance(cap, int) else MAX_RECORDS_PER_PARTY
 
 
 @app.command()

@@ -114,7 +114,7 @@ class Week:
                 url = sqlalchemy.make_url(self.database.url).set(password=self.database.password)
                 frame.to_sql("visits", sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool), index=False)
             frame.drop(columns="y" if name == "pool" else []).to_csv(f"{name}.csv", index=False)
-        self.typist.type("collegium init pool.csv --classes no,yes")
+        self.typist.type("collegium init pool.csv --classes no,yes --most-records 1000")
         text = Path("consortium.toml").read_text()
         for port, free in self.typist.ports.items():
             text = text.replace(port, free)

@@ -46,7 +46,8 @@ class Consortium:
         files = write_files(kind, folder, RECORDS)
         self.records = {name: deal(files.private, number) for number, name in enumerate(NAMES)}
         self.label = "tree" if kind == "table" else None
-        self.did("init", files.pool, "--classes", ",".join(CLASSES), "--parties", ",".join(NAMES))
+        named = "--classes", ",".join(CLASSES), "--parties", ",".join(NAMES)
+        self.did("init", files.pool, *named, "--most-records", 1000)
         self.file = folder / "consortium.toml"
         text = self.file.read_text()
         for port, free in zip(("7443", "7444"), free_ports(2), strict=True):

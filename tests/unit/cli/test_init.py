@@ -43,7 +43,7 @@ def table() -> pd.DataFrame:
 
 
 def begun(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    status, out, err = typed(capsys, "init", *arguments)
+    status, out, err = typed(capsys, "init", *arguments, "--most-records", 5000)
     return status, out + err
 
 
@@ -76,17 +76,13 @@ def test_a_table_of_excel_becomes_columns_that_the_loader_then_reads(capsys: pyt
     assert encoded[:, 0].min() == 0 and encoded[:, 0].max() == 1, "dates span their range"
 
 
-def test_the_cap_on_records_is_written_where_it_is_given_and_asked_for_where_not(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_nothing_is_written_without_a_cap_on_records(capsys: pytest.CaptureFixture[str]) -> None:
     """Without groups nothing else keeps one institution from deciding the result."""
     table().to_csv("pool.csv", index=False)
-    assert written(capsys, "pool.csv", "--classes", "well,ill").run.budget.records_per_party is None
-    [asked] = [line for line in Path("consortium.toml").read_text().splitlines() if "records_per_party" in line]
-    Path("consortium.toml").write_text(Path("consortium.toml").read_text().replace(asked, asked.removeprefix("# ")))
-    assert read_consortium(Path("consortium.toml")).run.budget.records_per_party == 5000
-    Path("consortium.toml").unlink()
-    assert written(capsys, "pool.csv", "--classes", "a,b", "--most-records", 900).run.budget.records_per_party == 900
+    status, _, err = typed(capsys, "init", "pool.csv", "--classes", "well,ill")
+    assert status == 2 and err.count("\n") == 1 and "say by --most-records" in err
+    assert not Path("consortium.toml").exists()
+    assert written(capsys, "pool.csv", "--classes", "well,ill").run.budget.records_per_party == 5000
 
 
 @pytest.mark.parametrize("pool", [True, False])

@@ -100,6 +100,7 @@ def test_the_files_that_commands_write_fit_their_schemas(tmp_path: Path, monkeyp
         host="localhost",
         name="trial",
         categories=9,
+        most_records=5000,
     )
     new(Path("consortium.toml"), "second")
     for kind, file in (("consortium", "consortium.toml"), ("study", "consortium/studies/second/study.toml")):

@@ -226,6 +226,17 @@ def test_the_command_opens_no_socket_and_writes_no_file(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize(("cap", "said"), [(1, True), (10_000, False)])
+def test_more_records_than_the_cap_are_named_before_anything_is_paid(
+    cap: int, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schema.toml").write_text(f"{SCHEMA}\n[budget]\nepsilon = 1.0\nrecords_per_party = {cap}\n")
+    (tmp_path / "records.csv").write_text(GOOD)
+    _, out, _ = typed(capsys, "party", "check", "--schema", "schema.toml", "--data", "records.csv")
+    assert (f"MORE RECORDS THAN THE CAP of {cap:,}" in out) == said
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

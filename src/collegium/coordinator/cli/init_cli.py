@@ -30,11 +30,8 @@ share = 0.1                   # of the budget
 CAP = "records_per_party = {most}     # the most that one institution has; what passes it is cut off"
 
 NO_CAP = (
-    "# records_per_party = 5000     # the most that one institution has: without it, one may weigh as much as it likes"
-)
-
-NOT_CAPPED = (
-    "no cap: an institution that lies may weigh as much as it likes; say by --most-records what the largest has"
+    "say by --most-records how many records the largest institution has at most, rounded up: none then weighs more. "
+    f"--most-records {MAX_RECORDS_PER_PARTY} sets no cap, and one of few institutions that lies then decides the result"
 )
 
 POOL_CHECK = """
@@ -54,7 +51,10 @@ label = {label}
 """
 
 
-@app.command(epilog="Example: collegium init pool.csv --holdout holdout.csv --label diagnosis --parties ash,birch,oak")
+@app.command(
+    epilog="Example: collegium init pool.csv --holdout holdout.csv --label diagnosis --parties ash,birch,oak "
+    "--most-records 5000"
+)
 def init(
     pool: Annotated[str, typer.Argument(help="A public CSV, Parquet or npz file, or folder of images.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("consortium.toml"),
@@ -80,7 +80,7 @@ def init(
     most_records: Annotated[
         int | None,
         typer.Option(
-            min=1, max=MAX_RECORDS_PER_PARTY, help="The most records that any institution has; none weighs more."
+            min=1, max=MAX_RECORDS_PER_PARTY, help="The most that any institution has, rounded up; none weighs more."
         ),
     ] = None,
     categories: Annotated[int, typer.Option(min=1, help="Most values of a column of texts that are told apart.")] = 60,
@@ -92,6 +92,8 @@ def init(
     names = [one.strip() for one in parties.split(",") if one.strip()]
     for one in (*names, name):
         check_party_name(one, ConfigurationError)
+    if most_records is None:
+        raise ConfigurationError(NO_CAP)
     root = Path.cwd()
     kinds = _kinds(column or [])
     try:
@@ -113,7 +115,7 @@ def init(
         measured=(_holdout(holdout, root, label, draft) if holdout and label else EVALUATION)
         + ("" if no_pool else POOL_CHECK),
         epsilon=EPSILON,
-        cap=NO_CAP if most_records is None else CAP.format(most=most_records),
+        cap=CAP.format(most=most_records),
         classes=toml_value(known) if known else "[]                  # fill in their names",
         inputs="\n".join(draft.inputs),
     )
@@ -121,8 +123,6 @@ def init(
     for file in filter(None, (pool, holdout)):
         if line := _in_sheet(file, sheet, root)[1]:
             typer.echo(line, err=True)
-    if most_records is None:
-        typer.echo(NOT_CAPPED, err=True)
     for left, why in draft.left_out.items():
         typer.echo(f"left out: {left}: {why}", err=True)
     if draft.left_out:
