@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Collection
+from pathlib import Path
 
 import pytest
+from support.copied import Copied
 from support.processes import read_until, start
 from support.waiting import PATIENCE_S
 
@@ -179,3 +182,16 @@ def test_a_party_that_ends_while_it_fits_ends_with_its_own_line_and_status() -> 
     ended = subprocess.run([sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=PATIENCE_S)
     assert ended.returncode == StorageError.exit_status and ended.stdout == ""
     assert ended.stderr.startswith("StorageError: ") and len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("ignoring", [(), (signal.SIGINT,)])
+def test_a_command_that_tests_start_takes_signals_from_its_start(ignoring: Collection[signal.Signals]) -> None:
+    """Planted once: a copy of a process that ignores SIGINT ignored it until it had begun to run."""
+    process = start("-m", "collegium", "--version", ignoring=ignoring)
+    status = Path(f"/proc/{process.pid}/status")
+    told = status.read_text() if status.exists() else ""
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0 and out.startswith("collegium "), err
+    if isinstance(process, Copied) and "zombie" not in told:  # else it ended before it was looked at
+        ignored = int(re.findall(r"SigIgn:\s*(\w+)", told)[0], 16)
+        assert bool(ignored >> (signal.SIGINT - 1) & 1) == bool(ignoring)

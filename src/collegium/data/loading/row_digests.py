@@ -34,7 +34,11 @@ _MOMENT = re.compile(
 )
 _EITHER_MARK = (",", ".")
 """Of thousands or of decimals, which a text alone does not tell: 1,234."""
-_WORDS = {"true": "1", "false": "0", "+inf": "inf", "infinity": "inf", "-infinity": "-inf", "inf": "inf", "-inf": "-inf"}
+_WORDS = (
+    {"true": "1", "false": "0"}
+    | dict.fromkeys(("inf", "+inf", "infinity"), "inf")
+    | dict.fromkeys(("-inf", "-infinity"), "-inf")
+)
 _EXCHANGED = str.maketrans(".,", ",.")
 
 
@@ -50,9 +54,9 @@ def row_digests(frame: pd.DataFrame, inputs: NDArray[Any] | None, source: DataSo
     """SHA-256 of the values of each record, and what it is made of: the names of the columns, and how they are read.
 
     Values that exports spell otherwise count as equal: 1,50 and 1.5, 1e-05 and 0.00001, 0.1 of 32 bits, 31.01.2026 and
-    2026-01-31 and its midnight, 1:05 PM and 13:05:00, True and 1, the marks of a missing value. So do 1,234 and 1234 where the settings name
-    the mark of the thousands, and 31/01/2026 where they say how dates are written. A task has no part in it: the
-    settings hold for every text of the file. Two records that are equal by mistake share a budget.
+    2026-01-31 and its midnight, 1:05 PM and 13:05:00, True and 1, the marks of a missing value. So do 1,234 and 1234
+    where the settings name the mark of the thousands, and 31/01/2026 where they say how dates are written. A task has
+    no part in it: the settings hold for every text of the file. Two records that are equal by mistake share a budget.
 
     Parameters
     ----------
@@ -80,7 +84,7 @@ def row_digests(frame: pd.DataFrame, inputs: NDArray[Any] | None, source: DataSo
 
 
 def _spelt(values: pd.Series[Any], source: DataSource) -> list[str]:
-    """One spelling of each value. How a file writes numbers and dates is about its texts: a number 1.234 has no mark."""
+    """One spelling of each value. The settings are about texts: the point of a number 1.234 is none of thousands."""
     is_text = [False] * len(values)
     if values.dtype.kind not in "biufM":
         is_text = [isinstance(value, str) for value in values.array]
