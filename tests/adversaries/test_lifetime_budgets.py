@@ -153,7 +153,9 @@ def test_arrays_alone_are_bound_to_the_task_that_encoded_them(tmp_path: Path) ->
         ["2026-01-31 10:00", "2026-01-31T10:00:00", "2026-01-31 10:00:00.000", "2026-01-31T10:00:00+00:00"],
         ["2026-01-31 13:05", "31.01.2026, 13:05:00", "Jan 31, 2026 1:05 PM", "2026-01-31 01:05 p.m."],
         ["00:05", "0:05", "00:05:00", "12:05 AM"],
-        ["inf", "Inf", "Infinity", "+inf"],
+        ["inf", "Inf", "Infinity", "+inf", "1e999"],
+        ["0.1", "0.10000000149011612", "0.100000001490116"],
+        ["123456784", "123456784.0", "1.2345678e+08", "123456780"],
         ["M\u00fcller", "Mu\u0308ller", " M\u00fcller "],
     ],
 )
@@ -207,6 +209,15 @@ def test_a_number_that_no_text_holds_has_no_mark_of_thousands(
         frame = read_records(source, task(), None).frame[["a", "b"]]
         known.add(row_digests(frame, None, source)[0].tobytes())
     assert len(known) == 1
+
+
+def test_digits_that_a_program_rounds_away_give_no_record_a_second_budget() -> None:
+    """Planted once: 15 digits of every number; of some, these are others once a program kept 16."""
+    values = np.random.default_rng(3).normal(size=2000)
+    exports = [[form % value for value in values] for form in ("%.17g", "%.16G", "%.15g")]
+    assert len({row_digests(pd.DataFrame({"a": texts}), None, PLAIN)[0].tobytes() for texts in exports}) == 1
+    whole = [f"{2**40 + number}" for number in range(2000)]
+    assert len(set(row_digests(pd.DataFrame({"a": whole}), None, PLAIN)[0].tolist())) == 2000
 
 
 def test_different_values_are_different_records_under_every_way_to_read_them() -> None:

@@ -88,16 +88,10 @@ def _spelt(values: pd.Series[Any], source: DataSource) -> list[str]:
     is_text = [False] * len(values)
     if values.dtype.kind not in "biufM":
         is_text = [isinstance(value, str) for value in values.array]
-    each = list(zip(_shortest(values, source).tolist(), is_text, strict=True))
+    texts = written(values) if source.thousands == "." else texts_of(values)  # 200.000 is no 200 there
+    each = list(zip(texts.tolist(), is_text, strict=True))
     spelt = {one: _one_spelling(_as_read(one[0], source) if one[1] else one[0]) for one in set(each)}
     return [spelt[one] for one in each]
-
-
-def _shortest(values: pd.Series[Any], source: DataSource) -> NDArray[np.str_]:
-    """The texts of values; of numbers of 32 bits those that other programs write, without the digits beyond these."""
-    if str(values.dtype).lower() == "float32":
-        values = values.astype(object).map(lambda value: str(np.float32(value)), na_action="ignore")
-    return written(values) if source.thousands == "." else texts_of(values)  # 200.000 is no 200 there
 
 
 def _as_read(text: str, source: DataSource) -> str:
@@ -136,5 +130,14 @@ def _moment(found: re.Match[str]) -> str:
 
 
 def _number(text: str) -> str:
-    """As programs write it that keep 15 of the 17 digits that tell numbers of 64 bits apart."""
-    return f"{float(text) + 0.0:.15g}"  # -0.0 is 0.0
+    """A whole number with 15 digits, any other with 10, and one of 32 bits with those that tell it from others of 32.
+
+    Programs keep 15, 16 or 17 digits of a number of 64 bits. Rounded to 15, what kept 16 often ends otherwise than what
+    kept 17; rounded to 10, hardly ever. A number of 32 bits may have been made one of 64.
+    """
+    value = float(text) + 0.0  # -0.0 is 0.0
+    digits = 15 if value.is_integer() else 10
+    shown = f"{value:.{digits}g}"
+    with np.errstate(over="ignore"):
+        single = np.float32(shown)
+    return f"{float(str(single)):.{digits}g}" if f"{float(single):.{digits}g}" == shown else shown
