@@ -247,6 +247,16 @@ def test_records_without_a_label_are_left_out_each_by_itself_where_the_source_sa
             read(one, TABLE, **leave_out)
 
 
+def test_a_class_in_other_letters_is_no_missing_label(tmp_path: Path) -> None:
+    """Planted once: every record of the class "None" was left out where a file wrote "none"."""
+    path, graded = tmp_path / "a.csv", Task(classes=("None", "Mild"), inputs=TABLE.inputs)
+    path.write_text("age,ward,y\n1,a,none\n2,b,\n3,a,Mild\n")
+    with pytest.raises(DataError, match="the task has no class 'none'"):
+        read(path, graded, unlabelled="leave-out")
+    meant = read(path, graded, unlabelled="leave-out", classes={"none": "None"})
+    assert meant.labels().tolist() == [0, 1]
+
+
 def test_a_record_that_lacks_one_of_several_labels_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("age,ward,yes,no\n1,a,1,0\n2,b,1,\n3,a,0,0\n")
