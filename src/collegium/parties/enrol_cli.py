@@ -208,13 +208,16 @@ def agree(
     credentials, policy = Credentials.load(config.credentials, "party", expired=True), policy_of(config)
     make_private(config.folder)
     book = AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
-    changes = not_agreed_to(policy, wanted, book.queries_answered(), book.spent_of_limits())
+    answered, spent = book.queries_answered(), book.spent_of_limits()
+    changes = not_agreed_to(policy, wanted, answered, spent)
     if not changes:
         typer.echo(f"{config.policy} bears this already")
         return
     text = agreeing(config.policy, config.policy.read_text(encoding="utf-8"), changes)
     for name, value in changes.items():
-        typer.echo(f"{name} = {toml_value(value)}    # was {toml_value(getattr(policy, name))}")
+        used = {**spent, "queries": answered}.get(name, 0.0)
+        said = f", of which {used:.4g} is used; {wanted[name]} more is asked for" if used else ""
+        typer.echo(f"{name} = {toml_value(value)}    # was {toml_value(getattr(policy, name))}{said}")
     if not yes:
         typer.confirm(f"Write this into {config.policy}?", abort=True)
     write_whole(config.policy.resolve(), text)  # a link stays one

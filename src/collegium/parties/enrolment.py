@@ -227,11 +227,12 @@ def not_agreed_to(
 def agreeing(file: Path, text: str, changes: Mapping[str, Any]) -> str:
     """The text of a policy file with these settings in place of its own; its comments stay.
 
-    Raises ConfigurationError where a setting is written over several lines, so that no line can be put in its place.
+    Raises ConfigurationError where a setting is written over several lines, or its name in quotation marks, so that no
+    line can be put in its place.
     """
     wanted = validate_config({**tomllib.loads(text), **changes}, PolicyConfig, str(file))
     for name, value in changes.items():
-        line, there = f"{name} = {toml_value(value)}", re.search(rf"^{name}[ \t]*=(.*)$", text, re.MULTILINE)
+        line, there = f"{name} = {toml_value(value)}", re.search(rf"^[ \t]*{name}[ \t]*=(.*)$", text, re.MULTILINE)
         if there is None:
             text = f"{text.rstrip()}\n{line}\n"
         else:
@@ -239,7 +240,9 @@ def agreeing(file: Path, text: str, changes: Mapping[str, Any]) -> str:
     with suppress(tomllib.TOMLDecodeError):
         if validate_config(tomllib.loads(text), PolicyConfig, str(file)) == wanted:
             return text
-    raise ConfigurationError(f"{file} has a setting over several lines: write these yourself: {', '.join(changes)}")
+    raise ConfigurationError(
+        f"{file} has a setting over several lines, or in quotation marks: write these yourself: {', '.join(changes)}"
+    )
 
 
 def _comment(value: str) -> str:

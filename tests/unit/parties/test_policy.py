@@ -395,6 +395,22 @@ def test_nothing_is_written_without_a_yes_or_over_several_lines(
     assert over_lines != before and policy.read_text() == over_lines
 
 
+def test_what_is_used_already_is_told_beside_a_limit_that_rises(
+    after_a_trial: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same lines once more, after half the study: whoever says yes must see that more is allowed than was asked."""
+    lines, policy = after_a_trial.with_name("lines.toml"), after_a_trial.with_name("policy.toml")
+    lines.write_text(MAIN)
+    typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
+    monkeypatch.setattr(AnswerBook, "queries_answered", lambda _: 4)
+    monkeypatch.setattr(AnswerBook, "spent_of_limits", lambda _: {"record_epsilon": 0.6, "epsilon": 0.0})
+    before = policy.read_text()
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    out = typed(capsys, "party", "agree", after_a_trial, lines)[1]
+    assert "record_epsilon = 1.8    # was 1.2, of which 0.6 is used; 1.2 more is asked for" in out
+    assert "queries = 13    # was 9, of which 4 is used; 9 more is asked for" in out and policy.read_text() == before
+
+
 def test_comments_behind_values_and_a_link_stay_where_a_policy_agrees(
     after_a_trial: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
