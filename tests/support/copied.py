@@ -79,6 +79,13 @@ def _begin() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     words = [sys.executable, "-m", "support.copied", str(its.fileno())]
     with its:
         copied = subprocess.Popen(words, cwd=TESTS, env=environment, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
+
+    def end() -> None:
+        ours.close()
+        copied.kill()
+        copied.wait()
+
+    atexit.register(end)
     return ours, copied
 
 
