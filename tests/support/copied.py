@@ -80,10 +80,11 @@ def _begin() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     with its:
         copied = subprocess.Popen(words, cwd=TESTS, env=environment, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
 
-    def end() -> None:
-        ours.close()
-        copied.kill()
-        copied.wait()
+    def end(tests: int = os.getpid()) -> None:
+        if os.getpid() == tests:  # and no copy of theirs
+            ours.close()
+            copied.kill()
+            copied.wait()
 
     atexit.register(end)
     return ours, copied
