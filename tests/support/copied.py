@@ -54,22 +54,22 @@ class Copied(subprocess.Popen[str]):
 
     def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, *rest: Any) -> None:
         """Ask for a copy where `subprocess.Popen` starts a program."""
-        _, cwd, environment, _, _, _, p2cread, _, _, c2pwrite, _, errwrite, *others = rest
+        _, cwd, environment, _, _, _, *pipes, _, _, _, _, _, own_session, _ = rest
         wanted = {
             "words": args[2:],
             "folder": os.fspath(cwd or os.getcwd()),
             "environment": dict(environment),
             "ignored": [n for n in _SIGNALS if signal.getsignal(n) is signal.SIG_IGN],
-            "own session": others[5],
+            "own session": own_session,
         }
-        streams = [own if given == -1 else given for own, given in enumerate((p2cread, c2pwrite, errwrite))]
+        its_ends = pipes[0], pipes[3], pipes[5]
+        streams = [own if given == -1 else given for own, given in enumerate(its_ends)]
         with Copied._lock, _inheriting_orphans():
             Copied._copied = Copied._copied or _begin()
             socket.send_fds(Copied._copied[0], [json.dumps(wanted).encode()], streams)
             self.pid = int(Copied._copied[0].recv(_MOST_BYTES))
         self._child_created = True
-        for given in {p2cread, c2pwrite, errwrite} - {-1}:
-            os.close(given)
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]  # and no file of whoever starts this
 
 
 def _begin() -> tuple[socket.socket, subprocess.Popen[bytes]]:
@@ -79,6 +79,14 @@ def _begin() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     words = [sys.executable, "-m", "support.copied", str(its.fileno())]
     with its:
         copied = subprocess.Popen(words, cwd=TESTS, env=environment, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
+
+    def end(tests: int = os.getpid()) -> None:
+        if os.getpid() == tests:  # and no copy of theirs
+            ours.close()
+            copied.kill()
+            copied.wait()
+
+    atexit.register(end)
     return ours, copied
 
 
@@ -93,8 +101,8 @@ def _inheriting_orphans() -> Iterator[None]:
         prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def _be(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
-    """Run the module, and end as the interpreter would; what is loaded is not taken apart."""
+def _be(wanted: dict[str, Any], streams: list[int], says: int) -> NoReturn:
+    """Say who this is, run the module, and end as the interpreter would; what is loaded is not taken apart."""
     if wanted["own session"]:
         os.setsid()
     for stream, given in enumerate(streams):
@@ -105,19 +113,23 @@ def _be(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
     sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     for number, usual in zip(_SIGNALS, (signal.default_int_handler, signal.SIG_DFL, signal.SIG_DFL), strict=True):
         signal.signal(number, signal.SIG_IGN if number in wanted["ignored"] else usual)
+    os.write(says, str(os.getpid()).encode())  # from here on no signal is lost
+    os.close(says)
     os.chdir(wanted["folder"])
     sys.path[0] = os.getcwd()
     os.environ.clear()
     os.environ.update(wanted["environment"])
     module, *sys.argv[1:] = wanted["words"]
     status: object = 0
+    interrupted = False
     try:
         run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         status = ended.code or 0
-    except BaseException:  # what the interpreter would print and end with
+    except BaseException as error:  # what the interpreter would print and end with
         print_exc()
         status = 1
+        interrupted = isinstance(error, KeyboardInterrupt)
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
     if not isinstance(status, int):
@@ -127,6 +139,9 @@ def _be(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
     except OSError:
         status = 120
     sys.stderr.flush()
+    if interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     os._exit(status if isinstance(status, int) else 1)
 
 
@@ -146,11 +161,10 @@ def main() -> None:
                 os._exit(0)  # what is loaded is not taken apart
             number, says = os.pipe()
             if (between := os.fork()) == 0:
-                if (copy := os.fork()) == 0:
-                    for file in (number, says, told.detach()):
+                if os.fork() == 0:
+                    for file in (number, told.detach()):
                         os.close(file)
-                    _be(json.loads(message), streams)
-                os.write(says, str(copy).encode())
+                    _be(json.loads(message), streams, says)
                 os._exit(0)
             os.waitpid(between, 0)  # its copy is an orphan from now on
             told.send(os.read(number, 20))

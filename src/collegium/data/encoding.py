@@ -57,9 +57,9 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
 
 
 def unlabelled(values: NDArray[np.str_], task: Task) -> NDArray[np.bool_]:
-    """Which labels are missing and no name of a class, shape ``[n]``."""
-    named = {text_of(name) for name in task.classes}
-    missing = [text for text in np.unique(values).tolist() if text.lower() in MISSING and text not in named]
+    """Which labels are missing and no name of a class: ``none`` may be the class ``None``. Shape ``[n]``."""
+    named = {text_of(name).casefold() for name in task.classes}
+    missing = [text for text in np.unique(values).tolist() if text.lower() in MISSING and text.casefold() not in named]
     return np.isin(values, missing)
 
 

@@ -11,7 +11,7 @@ from collegium.data.loading.sources import DataSource
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.config import PartyConfig, policy_of
-from collegium.parties.enrolment import ANNOUNCED, PARTY, Enrolment, agreeing, not_agreed_to, promised
+from collegium.parties.enrolment import ANNOUNCED, LIMITS, PARTY, Enrolment, agreeing, not_agreed_to, promised
 from collegium.parties.enrolment import enrol as enrol_party
 from collegium.parties.known_roster import accept_key as accept
 from collegium.parties.policy import PolicyConfig
@@ -23,6 +23,8 @@ from collegium_accounting.mechanisms import SumMode
 
 DEFAULT = "records.csv"
 SHOWN = 20
+MOST = 1e6
+"""A limit above this limits nothing."""
 """So many of a file's columns are named."""
 
 
@@ -197,19 +199,26 @@ def agree(
     if others := sorted(asked.keys() - ANNOUNCED):
         raise ConfigurationError(f"{lines}: no study needs {', '.join(others)}: leave it out")
     wanted = validate_config(asked, PolicyConfig, str(lines)).model_dump(include=set(asked), mode="json")
+    if endless := [name for name in LIMITS if not (wanted.get(name, 0.0) or 0.0) <= MOST]:
+        raise ConfigurationError(f"{lines}: {', '.join(endless)} would limit nothing: ask for what the study needs")
+    if not toml_value(wanted).isprintable():
+        raise ConfigurationError(f"{lines}: a text holds characters that are not printed: leave them out")
     if SumMode.CLEAR in wanted.get("sum_modes", ()):
         raise ConfigurationError(f"{lines}: sums in the clear show this institution's own: leave them out")
     credentials, policy = Credentials.load(config.credentials, "party", expired=True), policy_of(config)
     make_private(config.folder)
     book = AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
-    changes = not_agreed_to(policy, wanted, book.queries_answered(), book.spent_of_limits())
+    answered, spent = book.queries_answered(), book.spent_of_limits()
+    changes = not_agreed_to(policy, wanted, answered, spent)
     if not changes:
         typer.echo(f"{config.policy} bears this already")
         return
     text = agreeing(config.policy, config.policy.read_text(encoding="utf-8"), changes)
     for name, value in changes.items():
-        typer.echo(f"{name} = {toml_value(value)}    # was {toml_value(getattr(policy, name))}")
+        used = {**spent, "queries": answered}.get(name, 0.0)
+        said = f", of which {used:.4g} is used; {wanted[name]} more is asked for" if used else ""
+        typer.echo(f"{name} = {toml_value(value)}    # was {toml_value(getattr(policy, name))}{said}")
     if not yes:
         typer.confirm(f"Write this into {config.policy}?", abort=True)
-    write_whole(config.policy, text)
+    write_whole(config.policy.resolve(), text)  # a link stays one
     typer.echo(f"{config.policy} bears the study; a party that serves reads it with the next request")

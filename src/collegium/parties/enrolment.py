@@ -208,6 +208,9 @@ def not_agreed_to(
     for name in ("minimum_noise_votes", "minimum_noise_sums"):
         if name in needed and 0 < policy.noise_floor(summed=name == "minimum_noise_sums") <= needed[name]:
             needed[name] = None
+    if needed.get("minimum_noise_votes") is not None and policy.minimum_noise_sums is None:
+        floor = needed.get("minimum_noise_sums")  # that of votes was one of sums too, which nobody asked to lower
+        needed["minimum_noise_sums"] = (policy.minimum_noise_votes or None) if floor is None else floor
     needed.pop("delta", None)  # an account keeps the one that it was begun with
     for name in needed.keys() & {*LIMITS}:
         most = getattr(policy, name)
@@ -224,13 +227,28 @@ def not_agreed_to(
 def agreeing(file: Path, text: str, changes: Mapping[str, Any]) -> str:
     """The text of a policy file with these settings in place of its own; its comments stay.
 
-    Raises ConfigurationError where a setting is written over several lines, so that no line can be put in its place.
+    Raises ConfigurationError where a setting is written over several lines, or its name in quotation marks, so that no
+    line can be put in its place.
     """
     wanted = validate_config({**tomllib.loads(text), **changes}, PolicyConfig, str(file))
     for name, value in changes.items():
-        line, there = f"{name} = {toml_value(value)}", re.search(rf"^{name}[ \t]*=.*$", text, re.MULTILINE)
-        text = f"{text[: there.start()]}{line}{text[there.end() :]}" if there else f"{text.rstrip()}\n{line}\n"
+        line, there = f"{name} = {toml_value(value)}", re.search(rf"^[ \t]*{name}[ \t]*=(.*)$", text, re.MULTILINE)
+        if there is None:
+            text = f"{text.rstrip()}\n{line}\n"
+        else:
+            text = f"{text[: there.start()]}{line}{_comment(there[1])}{text[there.end() :]}"
     with suppress(tomllib.TOMLDecodeError):
         if validate_config(tomllib.loads(text), PolicyConfig, str(file)) == wanted:
             return text
-    raise ConfigurationError(f"{file} has a setting over several lines: write these yourself: {', '.join(changes)}")
+    raise ConfigurationError(
+        f"{file} has a setting over several lines, or in quotation marks: write these yourself: {', '.join(changes)}"
+    )
+
+
+def _comment(value: str) -> str:
+    """The comment that stands behind a value of TOML on its line, with two blanks before it; empty where none does."""
+    for place in (place for place, letter in enumerate(value) if letter == "#"):
+        with suppress(tomllib.TOMLDecodeError):
+            tomllib.loads(f"value = {value[:place]}")
+            return f"  {value[place:]}"
+    return ""

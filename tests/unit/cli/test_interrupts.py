@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Collection
 
 import pytest
+from support.copied import POSSIBLE, Copied
 from support.processes import read_until, start
 from support.waiting import PATIENCE_S
 
@@ -179,3 +181,14 @@ def test_a_party_that_ends_while_it_fits_ends_with_its_own_line_and_status() -> 
     ended = subprocess.run([sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=PATIENCE_S)
     assert ended.returncode == StorageError.exit_status and ended.stdout == ""
     assert ended.stderr.startswith("StorageError: ") and len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(not POSSIBLE, reason="no process is copied here")
+def test_a_copy_of_a_process_that_is_interrupted_ends_as_the_interpreter_does() -> None:
+    """Planted once: a copy ended with 1, as after any other exception that nobody catches."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    for kind in (Copied, subprocess.Popen):
+        process = kind([sys.executable, "-m", "json.tool"], env=dict(os.environ), text=True, **pipes)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == -signal.SIGINT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,21 @@ def test_a_query_that_would_change_the_database_is_refused(visits: Path) -> None
     with sqlite3.connect(visits) as connection:
         assert connection.execute("SELECT count(*) FROM visits").fetchone() == (4,)
     connection.close()
+
+
+@pytest.mark.parametrize("settings", [{}, {"decimal": ","}, {"decimal": ",", "thousands": "."}, {"thousands": ","}])
+def test_numbers_of_a_database_are_read_whatever_the_mark_of_its_texts(visits: Path, settings: dict[str, str]) -> None:
+    """Planted once: 1.234 without its point where thousands have points, and no number where decimals have commas."""
+    found = read(f"sqlite:///{visits}", "SELECT 1.234 AS age, 'a' AS ward, 'yes' AS y", **settings)
+    assert found.x[0, 0] == pytest.approx(0.01234)
+
+
+def test_numbers_of_parquet_that_are_no_floats_lose_no_point(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pd.DataFrame({"age": [Decimal("1.234")], "ward": ["a"], "y": ["yes"]}).to_parquet(file)
+    with pytest.raises(DataError, match="1 value is no number"):
+        load(DataSource(source=str(file), decimal=",", thousands="."), TABLE, data_root=None)
+    assert load(DataSource(source=str(file)), TABLE, data_root=None).x[0, 0] == pytest.approx(0.01234)
 
 
 def test_a_query_that_attaches_another_file_makes_none(visits: Path) -> None:

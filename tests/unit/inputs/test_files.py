@@ -241,8 +241,20 @@ def test_records_without_a_label_are_left_out_each_by_itself_where_the_source_sa
     assert (kept.x == alone.x).all() and kept.labels().tolist() == alone.labels().tolist()
     assert list(kept.lasting_identities("")[0]) == list(alone.lasting_identities("")[0])
     path.write_text("age,ward,y\n1,a,\n")
-    with pytest.raises(DataError, match="no record has a label"):
-        read(path, TABLE, **leave_out)
+    np.savez(path.with_suffix(".npz"), x=[[1.0, 0.0]], y=[""])
+    for one in (path, path.with_suffix(".npz")):
+        with pytest.raises(DataError, match="no record has a label"):
+            read(one, TABLE, **leave_out)
+
+
+def test_a_class_in_other_letters_is_no_missing_label(tmp_path: Path) -> None:
+    """Planted once: every record of the class "None" was left out where a file wrote "none"."""
+    path, graded = tmp_path / "a.csv", Task(classes=("None", "Mild"), inputs=TABLE.inputs)
+    path.write_text("age,ward,y\n1,a,none\n2,b,\n3,a,Mild\n")
+    with pytest.raises(DataError, match="the task has no class 'none'"):
+        read(path, graded, unlabelled="leave-out")
+    meant = read(path, graded, unlabelled="leave-out", classes={"none": "None"})
+    assert meant.labels().tolist() == [0, 1]
 
 
 def test_a_record_that_lacks_one_of_several_labels_is_left_out(tmp_path: Path) -> None:

@@ -364,6 +364,10 @@ def test_one_command_has_a_policy_of_a_trial_bear_the_main_study(
         ("seeded_noise = true", "no study needs seeded_noise"),
         ("few_parties = true", "no study needs few_parties"),
         ("record_epsilon = -1", "record_epsilon"),
+        ("record_epsilon = inf", "record_epsilon would limit nothing"),
+        ("epsilon = 1e306", "epsilon would limit nothing"),
+        ('mechanisms = ["class-sums", "\\u009b2Kx"]', "characters that are not printed"),
+        ('mechanisms = ["class-sums", "a\\u202eb"]', "characters that are not printed"),
     ],
 )
 def test_lines_that_no_study_needs_are_not_taken_over(
@@ -389,3 +393,49 @@ def test_nothing_is_written_without_a_yes_or_over_several_lines(
     status, _, err = typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
     assert status == 2 and "has a setting over several lines" in " ".join(err.split())
     assert over_lines != before and policy.read_text() == over_lines
+
+
+def test_what_is_used_already_is_told_beside_a_limit_that_rises(
+    after_a_trial: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same lines once more, after half the study: whoever says yes must see that more is allowed than was asked."""
+    lines, policy = after_a_trial.with_name("lines.toml"), after_a_trial.with_name("policy.toml")
+    lines.write_text(MAIN)
+    typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
+    monkeypatch.setattr(AnswerBook, "queries_answered", lambda _: 4)
+    monkeypatch.setattr(AnswerBook, "spent_of_limits", lambda _: {"record_epsilon": 0.6, "epsilon": 0.0})
+    before = policy.read_text()
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    out = typed(capsys, "party", "agree", after_a_trial, lines)[1]
+    assert "record_epsilon = 1.8    # was 1.2, of which 0.6 is used; 1.2 more is asked for" in out
+    assert "queries = 13    # was 9, of which 4 is used; 9 more is asked for" in out and policy.read_text() == before
+
+
+def test_comments_behind_values_and_a_link_stay_where_a_policy_agrees(
+    after_a_trial: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, policy = after_a_trial.with_name("lines.toml"), after_a_trial.with_name("policy.toml")
+    lines.write_text(MAIN)
+    before = policy.read_text()
+    commented = before.replace("queries = 2\n", "queries = 2 # the board, # 7\n").replace(
+        'mechanisms = ["class-sums"]', 'mechanisms = ["class-sums", "a # b"]# two'
+    )
+    kept = policy.rename(policy.with_name("kept.toml"))
+    kept.write_text(commented)
+    policy.symlink_to(kept.name)
+    status, _, err = typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
+    assert status == 0, err
+    assert policy.is_symlink() and PolicyConfig.read(kept).queries == 9
+    assert "queries = 9  # the board, # 7\n" in kept.read_text()
+    assert 'mechanisms = ["class-sums", "a # b", "record-counts"]  # two\n' in kept.read_text()
+
+
+def test_less_noise_on_votes_is_no_less_noise_on_sums() -> None:
+    """Planted once: where no floor of sums is written, that of votes holds, and was lowered for both."""
+    policy = PolicyConfig(minimum_noise_votes=40.0)
+    lines = not_agreed_to(policy, {"minimum_noise_votes": 3.0}, 0)
+    mended = PolicyConfig.model_validate(policy.model_dump(exclude_none=True) | lines)
+    assert mended.noise_floor(summed=False) == 3.0 and mended.noise_floor(summed=True) == 40.0
+    both = not_agreed_to(policy, {"minimum_noise_votes": 3.0, "minimum_noise_sums": 5.0}, 0)
+    assert both == {"minimum_noise_votes": 3.0, "minimum_noise_sums": 5.0}
+    assert not_agreed_to(PolicyConfig(), {"minimum_noise_votes": 3.0}, 0) == {"minimum_noise_votes": 3.0}

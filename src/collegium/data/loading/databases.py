@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ def read_database(source: DataSource, root: Path | None) -> Records:
         SQLAlchemy or the driver that the URL names is not installed.
     """
     with _answered(source, root) as (shown, result):
-        return Records(shown, _frame(shown, list(result.keys()), result.partitions(_ROWS_AT_ONCE)))
+        return Records(shown, _frame(shown, list(result.keys()), result.partitions(_ROWS_AT_ONCE), source.decimal))
 
 
 def columns_found(source: DataSource, root: Path | None) -> list[str]:
@@ -117,15 +118,25 @@ def _url_of(source: DataSource, root: Path | None) -> URL:
     return url
 
 
-def _frame(shown: str, names: list[str], parts: Any) -> pd.DataFrame:
+def _frame(shown: str, names: list[str], parts: Any, decimal: str) -> pd.DataFrame:
     """Sorted, since a database may return the same rows in another order each time."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"{shown}: the query has two columns {twice[0]!r}: name one of them otherwise")
-    rows = sorted(tuple(text_of(value) for value in row) for part in parts for row in part)
+    rows = sorted(tuple(_text(value, decimal) for value in row) for part in parts for row in part)
     import pandas as pd
 
     return pd.DataFrame(rows, columns=names, dtype=object)
+
+
+def _text(value: object, decimal: str) -> str:
+    """A text as it is written, and a number with the decimal mark, as the settings read texts."""
+    match value:
+        case str():
+            return value.strip()
+        case float() | Decimal():
+            return text_of(value).replace(".", decimal)
+    return text_of(value)
 
 
 def _reason(error: Exception, url: URL) -> str:

@@ -127,4 +127,6 @@ def _text(value: Any, decimal: str) -> str:
             return value.isoformat()
         case float() | int():
             return text_of(value).replace(".", decimal)
+        case str():
+            return value.strip()  # 200.000 may be two hundred thousand
     return text_of(value)

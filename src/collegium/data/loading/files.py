@@ -278,6 +278,8 @@ def _mapped(path: Path, file: BinaryIO, entry: zipfile.ZipInfo) -> NDArray[Any] 
 
 def _rows_of(array: NDArray[Any], indices: NDArray[np.int64]) -> NDArray[Any]:
     """Rows of an array; without a copy where they follow one another."""
+    if not len(indices):
+        return array[:0]
     first, last = int(indices[0]), int(indices[-1])
     if last - first + 1 == len(indices) and bool((np.diff(indices) == 1).all()):
         return array[first : last + 1]

@@ -86,4 +86,6 @@ def iso_date(text: str, how: str) -> str:
 def _each(values: pd.Series[Any], change: Callable[[str], str]) -> pd.Series[Any]:
     import pandas as pd
 
-    return pd.Series([change(text) for text in written(values).tolist()], index=values.index, dtype=object)
+    pairs = zip(values.array, written(values).tolist(), strict=True)
+    changed = [change(text) if isinstance(value, str) else text for value, text in pairs]  # numbers have no marks
+    return pd.Series(changed, index=values.index, dtype=object)
