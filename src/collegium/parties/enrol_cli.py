@@ -23,9 +23,9 @@ from collegium_accounting.mechanisms import SumMode
 
 DEFAULT = "records.csv"
 SHOWN = 20
+"""So many of a file's columns are named."""
 MOST = 1e6
 """A limit above this limits nothing."""
-"""So many of a file's columns are named."""
 
 
 def enrol(
