@@ -73,6 +73,17 @@ def test_what_is_made_of_a_reply_is_held_in_its_place(kits: Kits, hub: Hub, serv
     assert replies == {name: small if name == "ash" else described(name) for name in NAMES}
 
 
+def test_an_answer_that_the_end_of_the_sessions_cut_off_is_a_failure(kits: Kits, hub: Hub, serve: Serve) -> None:
+    serve(kits.parties["birch"], hub.address)
+    hub.parties.wait_for(["birch"], timeout_s=PATIENCE_S)
+    waited = dict.fromkeys(("ash", "birch"), Describe())
+    for timeout_s in (1.0, PATIENCE_S):  # a machine that is busy is given longer
+        replies = hub.parties.ask(waited, timeout_s=timeout_s, on_reply=lambda *_: hub.parties.close())
+        if replies["birch"] == described("birch"):
+            break
+    assert replies["birch"] == described("birch") and isinstance(replies["ash"], Failure)
+
+
 def test_a_party_that_comes_after_the_farewell_is_told_too(kits: Kits, hub: Hub, serve: Serve) -> None:
     hub.parties.farewell("over")
     assert serve(kits.parties["ash"], hub.address).ended() == "over"

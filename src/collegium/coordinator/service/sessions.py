@@ -10,6 +10,7 @@ import queue
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from collegium.coordinator.rounds.rounds import OnReply
@@ -190,7 +191,8 @@ class GrpcParties:
                 held = None if on_reply is None else on_reply(name, reply)
                 replies[name] = reply if held is None else held
         finally:
-            self._thread.call(self._servicer.requests.withdraw, pending)
+            with suppress(RuntimeError):  # `close` ended the loop meanwhile, and nothing waits there any more
+                self._thread.call(self._servicer.requests.withdraw, pending)
         present = set(self.names())
         for name in requests:
             if name not in replies:
