@@ -28,7 +28,6 @@ from typing import Any, NoReturn
 from warnings import filterwarnings
 
 TESTS = Path(__file__).resolve().parents[1]
-POSSIBLE = sys.platform == "linux"
 LOADED = (
     "collegium.protocol.grpc_tls13",  # before anything else loads gRPC
     "pandas",
@@ -44,6 +43,14 @@ LOADED = (
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MOST_BYTES = 1 << 20
 _PR_SET_CHILD_SUBREAPER = 36
+
+
+def _inherit_orphans(number: int) -> bool:
+    """Have processes whose parent has ended become this process's children (1) or not (0); whether the system can."""
+    return ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, number, 0, 0, 0) == 0
+
+
+POSSIBLE = sys.platform == "linux" and _inherit_orphans(0)
 
 
 class Copied(subprocess.Popen[str]):
@@ -93,12 +100,11 @@ def _begin() -> tuple[socket.socket, subprocess.Popen[bytes]]:
 @contextmanager
 def _inheriting_orphans() -> Iterator[None]:
     """Within, a process whose parent has ended becomes this process's child."""
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _inherit_orphans(1)
     try:
         yield
     finally:
-        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        _inherit_orphans(0)
 
 
 def _be(wanted: dict[str, Any], streams: list[int], says: int) -> NoReturn:
