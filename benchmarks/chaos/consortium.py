@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -98,6 +98,13 @@ class Process:
         lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         at = max((at for at, line in enumerate(lines) if line.startswith("{")), default=-1)
         return lines[at + 1 :]
+
+    def last_event(self) -> str | None:
+        """The event of the last line, where that is one for a program."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        with suppress(ValueError, IndexError):
+            return str(json.loads(lines[-1]).get("event"))
+        return None
 
     def signal(self, number: int) -> None:
         if self.popen.poll() is None:

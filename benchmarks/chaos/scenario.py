@@ -295,7 +295,9 @@ class Scenario:
                 self.outcome.violations.append(f"{party.name} did not leave within {LEAVE_S:g} s of being told to")
                 party.kill()
                 continue
-            if status != 0 and not (status == -signal.SIGTERM and not party.log.read_bytes()):
+            # What has said nothing yet, or that it has ended, no longer handles the signal.
+            unhandled = status == -signal.SIGTERM and (not party.log.read_bytes() or party.last_event() == "ended")
+            if status != 0 and not unhandled:
                 self.outcome.violations.append(f"{party.name} left with status {status}: {party.last_line()[:300]}")
 
     @staticmethod
