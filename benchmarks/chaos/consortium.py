@@ -95,16 +95,18 @@ class Process:
 
     def last_words(self) -> list[str]:
         """The lines after the last one that is for a program."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        lines = self._lines()
         at = max((at for at, line in enumerate(lines) if line.startswith("{")), default=-1)
         return lines[at + 1 :]
 
     def last_event(self) -> str | None:
         """The event of the last line, where that is one for a program."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         with suppress(ValueError, IndexError):
-            return str(json.loads(lines[-1]).get("event"))
+            return str(json.loads(self._lines()[-1]).get("event"))
         return None
+
+    def _lines(self) -> list[str]:
+        return self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
 
     def signal(self, number: int) -> None:
         if self.popen.poll() is None:

@@ -39,12 +39,12 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
     numbers = {text_of(name): number for number, name in enumerate(task.classes)}
     if numbered and not any(re.fullmatch(r"[+-]?\d+", name) for name in numbers):
         numbers |= {str(number): number for number in range(len(task.classes))}
-    if missing := int(unlabelled(values, task).sum()):
+    spellings, spelt = np.unique(values, return_inverse=True)
+    if missing := int(_lacking(spellings, task)[spelt].sum()):
         has = "has no label: remove it or label it" if missing == 1 else "have no label: remove or label them"
         raise DataError(
             f'{origin}: {missing} of {len(values)} records {has}, or set unlabelled = "leave-out" beside source'
         )
-    spellings, spelt = np.unique(values, return_inverse=True)
     unknown = sorted(set(spellings.tolist()) - set(numbers))
     if unknown:
         shown = ", ".join(map(repr, unknown[:5])) + (", …" if len(unknown) > 5 else "")
@@ -58,9 +58,14 @@ def encode_labels(values: NDArray[np.str_], task: Task, *, origin: str, numbered
 
 def unlabelled(values: NDArray[np.str_], task: Task) -> NDArray[np.bool_]:
     """Which labels are missing and no name of a class: ``none`` may be the class ``None``. Shape ``[n]``."""
+    spellings, spelt = np.unique(values, return_inverse=True)
+    return _lacking(spellings, task)[spelt]
+
+
+def _lacking(spellings: NDArray[np.str_], task: Task) -> NDArray[np.bool_]:
     named = {text_of(name).casefold() for name in task.classes}
-    missing = [text for text in np.unique(values).tolist() if text.lower() in MISSING and text.casefold() not in named]
-    return np.isin(values, missing)
+    lacking = [text.lower() in MISSING and text.casefold() not in named for text in spellings.tolist()]
+    return np.array(lacking, dtype=np.bool_)
 
 
 def encode_several(columns: Mapping[str, NDArray[np.str_]], *, origin: str) -> NDArray[np.int64]:

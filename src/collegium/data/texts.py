@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +47,16 @@ def text_of(value: object) -> str:
     whole = _WHOLE_NUMBER.fullmatch(text)
     text = whole.group(1) if whole else text
     return "0" if text == "-0" else text
+
+
+def as_written(value: object, decimal: str) -> str:
+    """A text as it is written, and a number with the decimal mark, as settings read texts; else `text_of`."""
+    match value:
+        case str():
+            return value.strip()  # 200.000 may be two hundred thousand
+        case float() | Decimal():
+            return text_of(value).replace(".", decimal)
+    return text_of(value)
 
 
 def texts_of(values: pd.Series[Any]) -> NDArray[np.str_]:

@@ -296,8 +296,7 @@ class Stream:
 
     def cancel(self) -> None:
         """Cut it, from any thread; nothing where it has ended."""
-        with suppress(RuntimeError):  # its loop has ended, too
-            self._loop.call(self._call.cancel)
+        self._loop.call_if_running(self._call.cancel)
 
     async def _open(self) -> None:
         credentials, options = channel_credentials(self._credentials), channel_options(self._address)

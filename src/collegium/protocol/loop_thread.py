@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -37,6 +37,11 @@ class LoopThread:
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Have the loop call ``function`` soon. RuntimeError if it is not running."""
         self._loop().call_soon_threadsafe(function, *arguments)
+
+    def call_if_running(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have the loop call ``function`` soon; nothing if it has ended, as nothing waits there then."""
+        with suppress(RuntimeError):
+            self.call(function, *arguments)
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         """Begin ``work`` and return its future. RuntimeError if the loop is not running."""

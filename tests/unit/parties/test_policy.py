@@ -338,11 +338,17 @@ MAIN = """
 """As a check prints the lines of a study."""
 
 
+def sent(text: str, party: Path) -> tuple[Path, Path]:
+    """The file with the lines that the operator sent, and the party's policy."""
+    lines = party.with_name("lines.toml")
+    lines.write_text(text)
+    return lines, party.with_name("policy.toml")
+
+
 def test_one_command_has_a_policy_of_a_trial_bear_the_main_study(
     after_a_trial: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines, policy = after_a_trial.with_name("lines.toml"), after_a_trial.with_name("policy.toml")
-    lines.write_text(MAIN)
+    lines, policy = sent(MAIN, after_a_trial)
     before = policy.read_text()
     status, out, _ = typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
     assert (
@@ -373,8 +379,7 @@ def test_one_command_has_a_policy_of_a_trial_bear_the_main_study(
 def test_lines_that_no_study_needs_are_not_taken_over(
     asked: str, told: str, after_a_trial: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines, policy = after_a_trial.with_name("lines.toml"), after_a_trial.with_name("policy.toml")
-    lines.write_text(f"{asked}\n")
+    lines, policy = sent(f"{asked}\n", after_a_trial)
     before = policy.read_text()
     status, _, err = typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
     assert status == 2 and told in " ".join(err.split()) and policy.read_text() == before
@@ -383,8 +388,7 @@ def test_lines_that_no_study_needs_are_not_taken_over(
 def test_nothing_is_written_without_a_yes_or_over_several_lines(
     after_a_trial: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines, policy = after_a_trial.with_name("lines.toml"), after_a_trial.with_name("policy.toml")
-    lines.write_text(MAIN)
+    lines, policy = sent(MAIN, after_a_trial)
     before = policy.read_text()
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert typed(capsys, "party", "agree", after_a_trial, lines)[0] != 0 and policy.read_text() == before
@@ -399,8 +403,7 @@ def test_what_is_used_already_is_told_beside_a_limit_that_rises(
     after_a_trial: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same lines once more, after half the study: whoever says yes must see that more is allowed than was asked."""
-    lines, policy = after_a_trial.with_name("lines.toml"), after_a_trial.with_name("policy.toml")
-    lines.write_text(MAIN)
+    lines, policy = sent(MAIN, after_a_trial)
     typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
     monkeypatch.setattr(AnswerBook, "queries_answered", lambda _: 4)
     monkeypatch.setattr(AnswerBook, "spent_of_limits", lambda _: {"record_epsilon": 0.6, "epsilon": 0.0})
@@ -414,8 +417,7 @@ def test_what_is_used_already_is_told_beside_a_limit_that_rises(
 def test_comments_behind_values_and_a_link_stay_where_a_policy_agrees(
     after_a_trial: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines, policy = after_a_trial.with_name("lines.toml"), after_a_trial.with_name("policy.toml")
-    lines.write_text(MAIN)
+    lines, policy = sent(MAIN, after_a_trial)
     before = policy.read_text()
     commented = before.replace("queries = 2\n", "queries = 2 # the board, # 7\n").replace(
         'mechanisms = ["class-sums"]', 'mechanisms = ["class-sums", "a # b"]# two'

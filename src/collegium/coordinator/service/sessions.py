@@ -10,7 +10,6 @@ import queue
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from typing import Any
 
 from collegium.coordinator.rounds.rounds import OnReply
@@ -191,8 +190,7 @@ class GrpcParties:
                 held = None if on_reply is None else on_reply(name, reply)
                 replies[name] = reply if held is None else held
         finally:
-            with suppress(RuntimeError):  # `close` ended the loop meanwhile, and nothing waits there any more
-                self._thread.call(self._servicer.requests.withdraw, pending)
+            self._thread.call_if_running(self._servicer.requests.withdraw, pending)
         present = set(self.names())
         for name in requests:
             if name not in replies:

@@ -6,12 +6,11 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collegium.data.encoding import text_of
 from collegium.data.loading.sources import DataSource, Records
+from collegium.data.texts import as_written
 from collegium.errors import ConfigurationError, DataError
 from collegium.extras import optional_import
 
@@ -123,20 +122,10 @@ def _frame(shown: str, names: list[str], parts: Any, decimal: str) -> pd.DataFra
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"{shown}: the query has two columns {twice[0]!r}: name one of them otherwise")
-    rows = sorted(tuple(_text(value, decimal) for value in row) for part in parts for row in part)
+    rows = sorted(tuple(as_written(value, decimal) for value in row) for part in parts for row in part)
     import pandas as pd
 
     return pd.DataFrame(rows, columns=names, dtype=object)
-
-
-def _text(value: object, decimal: str) -> str:
-    """A text as it is written, and a number with the decimal mark, as the settings read texts."""
-    match value:
-        case str():
-            return value.strip()
-        case float() | Decimal():
-            return text_of(value).replace(".", decimal)
-    return text_of(value)
 
 
 def _reason(error: Exception, url: URL) -> str:

@@ -13,7 +13,7 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collegium.data.texts import number_rows, text_of
+from collegium.data.texts import as_written, number_rows
 from collegium.errors import DataError
 from collegium.extras import optional_import
 
@@ -125,8 +125,4 @@ def _text(value: Any, decimal: str) -> str:
             return value.isoformat(" ", timespec="seconds")
         case date() | time():
             return value.isoformat()
-        case float() | int():
-            return text_of(value).replace(".", decimal)
-        case str():
-            return value.strip()  # 200.000 may be two hundred thousand
-    return text_of(value)
+    return as_written(value, decimal)
