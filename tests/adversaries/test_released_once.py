@@ -60,7 +60,7 @@ def driven(folder: Path, parties: cg.LocalParties, absent: int = 0, **changes: A
         "pool": {"source": "wine"},
         "mechanism": {"name": "gnmax", "parameters": {"sigma": 3.0}},
         "budget": {"epsilon": 30.0},
-        "queries": {"count": 8},
+        "queries": {"count": 20},
         "student": {"method": "random-forest", "options": {"trees": 5}},
         "teachers": {"kind": "random-forest", "options": {"trees": 5}},
         "votes": {"mode": "masked", "quorum": 0.9},
@@ -363,4 +363,4 @@ def test_labels_that_older_files_have_drawn_anew_are_charged_by_every_party_that
             driven(own, parties, **how).label()
         account = tmp_path / "parties" / NAMES[0] / FILE
         with Ledger.read(own / "ledger.sqlite") as published, Ledger.read(account, chain="party") as held:
-            assert (len(published.labels()), published.queries_charged(), held.queries_charged()) == (8, 8, 8 * number)
+            assert (len(published.labels()), published.queries_charged(), held.queries_charged()) == (20, 20, 20 * number)
