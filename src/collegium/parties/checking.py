@@ -215,16 +215,12 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         classes |= {str(number): one for number, one in enumerate(task.classes)}
     found.per_class = dict.fromkeys(task.classes, 0)
     suggested: dict[str, str] = {}
-    most = max(SUGGESTED, 2 * len(classes))
+    most, lacking = max(SUGGESTED, 2 * len(classes)), 0
     for label, count in counts.most_common():
         if label in classes:
             found.per_class[classes[label]] += count
         elif label.lower() in MISSING and label.casefold() not in map(str.casefold, classes):
-            left_out = source.unlabelled == "leave-out"
-            alone = ", and counts for nothing" if left_out else ""
-            several = ", and count for nothing" if left_out else ""
-            found.notes.append(counted(count, f"record has no label{alone}", f"records have no label{several}"))
-            found.settings |= {} if left_out else {"unlabelled": "leave-out"}
+            lacking += count
         else:
             near = nearest(label, classes)
             if len(suggested) < (SHOWN if len(counts) > most else most):
@@ -233,6 +229,7 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
             suggested[label] = classes[near] if near is not None else FILL_IN
             if near is not None:
                 found.per_class[classes[near]] += count
+    _note_unlabelled(found, lacking, source)
     if len(suggested) > most:
         found.notes.append(
             f"{len(suggested)} different labels are no class: is {name} the column of the class? The file also has "
@@ -242,6 +239,16 @@ def _check_labels(found: RecordsCheck, records: Records, source: DataSource, tas
         found.settings["classes"] = {**source.classes, **suggested}
     if FILL_IN not in suggested.values():  # otherwise what they mean decides which classes there are
         _check_present(found, task)
+
+
+def _note_unlabelled(found: RecordsCheck, count: int, source: DataSource) -> None:
+    """Say how many records have no label, if any, and propose to leave them out where that was not said."""
+    if not count:
+        return
+    left_out = source.unlabelled == "leave-out"
+    alone, several = (", and counts for nothing", ", and count for nothing") if left_out else ("", "")
+    found.notes.append(counted(count, f"record has no label{alone}", f"records have no label{several}"))
+    found.settings |= {} if left_out else {"unlabelled": "leave-out"}
 
 
 def _label_column(found: RecordsCheck, records: Records, source: DataSource, task: Task) -> str:

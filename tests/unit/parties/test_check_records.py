@@ -87,6 +87,11 @@ def test_each_oddity_is_told_with_its_count(tmp_path: Path, right: str, wrong: s
     assert note in notes
 
 
+def test_records_without_a_label_are_counted_together_however_the_file_marks_them(tmp_path: Path) -> None:
+    notes, _ = checked(tmp_path, GOOD + "41,2024-02-01,North,NA\n42,2024-02-02,South,?\n")
+    assert [note for note in notes if "no label" in note] == ["2 records have no label"]
+
+
 def test_the_settings_for_a_file_of_excel_are_named_and_then_mend_it(tmp_path: Path) -> None:
     excel = "Age;seen;ward;y\n40,5;31.01.2024;North;Benign\n50,5;01.02.2024;Süd;Malignant\n"
     _, lines = checked(tmp_path, excel, "cp1252")

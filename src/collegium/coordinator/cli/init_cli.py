@@ -27,7 +27,7 @@ EVALUATION = """
 share = 0.1                   # of the budget
 """
 
-CAP = "records_per_party = {most}     # the most that one institution has; what passes it is cut off"
+CAP = "records_per_party = {most}     # the most that one institution has; sums that count more are refused"
 
 NO_CAP = (
     "say by --most-records how many records the largest institution has at most, rounded up: none then weighs more. "
