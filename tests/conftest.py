@@ -1,6 +1,7 @@
 """Loaded before any test module, in every process that runs tests."""
 
 import gc
+import logging
 import os
 import shutil
 import tempfile
@@ -67,6 +68,18 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """A command that a test runs in this process logs to that test's streams, which are closed when it ends."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        return (yield)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
