@@ -22,6 +22,7 @@ warned by the first sum, or by its own figure at the end.
 import argparse
 import json
 import logging
+import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -60,6 +61,8 @@ from collegium.protocol.secure_sum.groups import group_of, plan_groups
 from collegium.protocol.secure_sum.plan import plan_graph
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
+from collegium_accounting.mechanisms.class_sums import ONE as ONE_VECTOR
+from collegium_accounting.mechanisms.class_sums import count_of_one, longest_code_squared
 from collegium_accounting.mechanisms.record_counts import ONE
 
 Vector = NDArray[np.int64]
@@ -104,7 +107,8 @@ def at_random(factor: float) -> Callable[[Vector, int, Random], Vector]:
     def drawn(own: Vector, count: int, random: Random) -> Vector:
         found = random.normal(size=own.shape)
         found -= found.mean(axis=0)
-        return np.rint(found * (factor * 8.0 * count / np.linalg.norm(found))).astype(np.int64)  # count: an eighth
+        longest = ONE_VECTOR * math.sqrt(longest_code_squared(len(own))) / count_of_one(len(own)) * count
+        return np.rint(found * (factor * longest / np.linalg.norm(found))).astype(np.int64)
 
     return drawn
 
