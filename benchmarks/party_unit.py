@@ -150,7 +150,7 @@ def labels_right(split: Split, parties: int, alpha: float, epsilons: list[float]
     pool, private = split.private.take(order[: len(split.pool)]), split.private.take(order[len(split.pool) :])
     features = fit_features("hog", 64, pool.x, task.inputs)
     of_pool = extract(features, pool.x, task.inputs)
-    asked = representatives(of_pool, ASKED, np.empty(0, dtype=np.int64), seed=seed)
+    asked = representatives(of_pool, ASKED, seed=seed)
     radii = public_radii_squared(of_pool, asked, SHARE)
     apart = distances_squared(extract(features, private.x, task.inputs), of_pool[asked])
     near, all_vote = (np.zeros((ASKED, len(task.classes)), dtype=np.int64) for _ in range(2))

@@ -272,11 +272,11 @@ def pool(sizes: Sequence[int]) -> Iterator[Cost]:
     for size in sizes:
         features = np.random.default_rng(size).integers(0, 1025, (size, 32), dtype=np.int16)
         inputs = features.astype(np.float32)
-        chosen, nothing = np.arange(40), np.zeros(0, dtype=np.int64)
+        chosen = np.arange(40)
         yield Cost("pool", "identity of every input", size, cpu(lambda: PoolStore(None).put(inputs)))  # noqa: B023
         taken = cpu(lambda: public_radii_squared(features, chosen, 0.01))  # noqa: B023
         yield Cost("pool", "radii of 40 queries", size, taken)
-        taken = cpu(lambda: representatives(features, 40, nothing, 0))  # noqa: B023
+        taken = cpu(lambda: representatives(features, 40, 0))  # noqa: B023
         yield Cost("pool", "40 representative queries", size, taken, 1.15)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult, VoteRound
+from collegium.coordinator.rounds.rounds import ANSWERED, GroupCounts, RoundResult, VoteRound
 from collegium.data.several_labels import held_in
 from collegium.parties.neighbours.search import DistanceView
 from collegium_accounting.mechanisms import COORDINATOR, AddedBy
@@ -57,7 +57,8 @@ class ExactNearest:
                 shares = exact_shares(distances, clipped_votes(held_in(labels, classes), question.tau), k)
                 counts[row, 0] = [min(len(distances), k), *shares]
         names = tuple(sorted(round_.teachers))
-        return RoundResult(counts.reshape(len(asked), -1), names, dict.fromkeys(names, ANSWERED), 0)
+        total = counts.reshape(len(asked), -1)
+        return RoundResult(total, names, dict.fromkeys(names, ANSWERED), 0, (GroupCounts(total, names),))
 
     def _closest(self, held: SampledRecords, question: CountNearest, asked: NDArray[Any], k: int) -> Any:
         for around, sampled in held.samples(self.run_id, question, asked):

@@ -50,7 +50,7 @@ MOUNTS: dict[str, Mount] = {
     "plan": Mount("collegium_accounting.commands", "Propose noise and number of queries for a target (ε, δ)."),
     "audit": Mount("collegium_accounting.commands", "Measure a lower bound on the ε of a mechanism."),
     "ledger": Mount("collegium.coordinator.cli.ledger_cli", "Show or verify the charges of a run."),
-    "statement": Mount("collegium.coordinator.cli.statement_cli", "Write, or verify, the signed page for a board."),
+    "statement": Mount("collegium.coordinator.cli.report_cli", "Write, or verify, the signed page for a board."),
     "report": Mount("collegium.coordinator.cli.report_cli", "Write a run's report as one HTML page."),
     "completion": Mount("collegium.terminal_cli", "Complete commands in bash, zsh or fish with the tab key."),
     "schema": Mount("collegium.terminal_cli", "The JSON schema of a TOML file, for editors."),

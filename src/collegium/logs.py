@@ -35,15 +35,16 @@ def _happened(record: logging.LogRecord) -> str | None:
     """The class of an exception and where it was raised, never its text, which may quote a record."""
     if not record.exc_info or record.exc_info[0] is None:
         return None
-    places = [
-        f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in traceback.extract_tb(record.exc_info[2])
-    ]
+    places = [_place(frame) for frame in traceback.extract_tb(record.exc_info[2])]
     return f"{record.exc_info[0].__name__} at {' < '.join(reversed(places)) or 'nowhere'}"
 
 
 def raised_at(error: BaseException) -> str:
     """Where an exception was raised, as ``file.py:7``: what may be told of it, while its text may quote a record."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return _place(traceback.extract_tb(error.__traceback__)[-1])
+
+
+def _place(frame: traceback.FrameSummary) -> str:
     return f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
 
 

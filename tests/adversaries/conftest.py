@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.scripted_parties import LocalParties, ScriptedParty, images
 
@@ -57,15 +58,16 @@ class Study:
     def label(
         self, folder: str = "own", positions: range | None = None, *, study: str | None = None, **changes: Any
     ) -> RunRecord:
-        """The labels of the consortium's own run, of a named study, or of given positions in another folder."""
+        """The labels of the consortium's own run, of a named study, or of a part of the pool in another folder."""
+        public = self.public
         if positions is not None:
             changes["queries__count"] = len(positions)
+            public = replace(public, pool=public.pool.take(np.array(positions)))
         return CoordinatorRun(
             configuration(**changes),
             Reach(self.parties, signing_keys=self.keys),
             Storage(self.folder / folder, ledger=self.ledger, study=study),
-            public=self.public,
-            positions=positions,
+            public=public,
         ).label()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
     issue_kit(authority, tmp_path / "coordinator", "coordinator", "coordinator", hosts=["localhost"])
     members.change(lambda found: (found, None), first=Members(consortium="ours"))
     registrar = Registrar(authority, members, sessions="localhost:7443", terms=TERMS, days=30)
-    with EnrolmentService(registrar, tmp_path / "coordinator") as service:
+    with closing(EnrolmentService(registrar, tmp_path / "coordinator")) as service:
         yield Operator(tmp_path, authority, members, f"localhost:{service.start('localhost:0')}")
 
 

@@ -93,8 +93,8 @@ def test_no_text_of_a_prediction_file_is_a_formula_of_a_spreadsheet() -> None:
 
 def test_a_flipped_byte_in_a_kept_file_is_noticed(tmp_path: Path) -> None:
     journal, question = Journal(tmp_path), Name("class sums", "of a study")
-    with journal.room(question, 5) as room:
-        room.keep(Released((Part(np.arange(5, dtype=np.int64) ** 7, 3.5, ("alpha", "beta")),)))
+    with journal.room(question, 5) as keep:
+        keep(Released((Part(np.arange(5, dtype=np.int64) ** 7, 3.5, ("alpha", "beta")),)))
     file, network = journal.file(question), tmp_path / "network"
     write_digested(network, bytes(range(200)))
     for kept, read in ((file, lambda: journal.released(question)), (network, lambda: read_digested(network))):

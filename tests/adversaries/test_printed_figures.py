@@ -113,7 +113,7 @@ class Operator(RuleBasedStateMachine):
             printed, shown = ledger_report(ledger), [entry.spent for entry in ledger.entries()][-1]
             counted, unit = ledger.epsilon(), ledger.terms().unit
         for name in set(UNITS) & printed.units.keys():
-            epsilon = printed.units[name].epsilon
+            epsilon = printed.units[name]
             assert epsilon >= GRID * block_epsilon(self.paid[name], DELTA)
             least, most = found.bounds(name, "replace")
             assert least * (1.0 - 1e-9) <= epsilon <= most * (1.0 + 1e-9)

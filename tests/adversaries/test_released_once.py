@@ -363,4 +363,8 @@ def test_labels_that_older_files_have_drawn_anew_are_charged_by_every_party_that
             driven(own, parties, **how).label()
         account = tmp_path / "parties" / NAMES[0] / FILE
         with Ledger.read(own / "ledger.sqlite") as published, Ledger.read(account, chain="party") as held:
-            assert (len(published.labels()), published.queries_charged(), held.queries_charged()) == (20, 20, 20 * number)
+            assert (len(published.labels()), published.queries_charged(), held.queries_charged()) == (
+                20,
+                20,
+                20 * number,
+            )

@@ -238,7 +238,7 @@ def test_a_second_draw_under_one_charge_is_shown_by_what_the_parties_signed(
     with pytest.raises(KeyboardInterrupt):
         clinics.ask(VOTED, 4, mode="masked+noised")
     clinics.ask(VOTED, 4, mode="masked+noised")
-    drawn = [result.by_group[0][0] for result in seen]
+    drawn = [result.groups[0][0] for result in seen]
     assert len(drawn) == 2 and drawn[0].shape == drawn[1].shape and (drawn[0] != drawn[1]).any()
     code, said = told(capsys, "ledger", "verify", str(clinics.folder))
     assert code == 8 and "signed that it agreed to 8 answers" in said and "the ledger charges 4" in said

@@ -20,7 +20,6 @@ def coordinator_for(
     folder: Path,
     *,
     public: PublicData | None = None,
-    positions: list[int] | None = None,
     **others: Any,
 ) -> CoordinatorRun:
     """The coordinator of one run on the CPU; ``others`` are fields of `Reach`, `Storage` and `Watch`."""
@@ -35,7 +34,6 @@ def coordinator_for(
         Reach(parties, **given(REACH)),
         Storage(folder, **given(STORAGE)),
         public=public,
-        positions=positions,
         compute=Compute("cpu"),
         watch=Watch(**given(WATCH)),
     )

@@ -7,8 +7,6 @@ from typing import Any
 from collegium.coordinator.run.run_record import PartyRecord, RoundRecord, RunRecord
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.privacy.ledger.entry import Terms
-from collegium_accounting.analysis.epsilons import Epsilons
-from collegium_accounting.renyi import Conversion, Epsilon
 
 ASKED: dict[str, Any] = {
     "name": "trial",
@@ -16,12 +14,6 @@ ASKED: dict[str, Any] = {
     "pool": {"source": "pool.npz"},
     "budget": {"epsilon": 1.0},
 }
-
-
-def unit_epsilons(epsilon: float) -> Epsilons:
-    """The same ε by every analysis."""
-    one = Epsilon(epsilon, 1e-5, 6.0, Conversion.IMPROVED)
-    return Epsilons(epsilon, 1e-5, epsilon, one, one)
 
 
 def privacy(record: float, party: float, **changes: Any) -> LedgerReport:
@@ -36,7 +28,7 @@ def privacy(record: float, party: float, **changes: Any) -> LedgerReport:
         "earlier_terms": (),
         "delta": 1e-5,
         "adaptive": False,
-        "units": {"record": unit_epsilons(record), "party": unit_epsilons(party)},
+        "units": {"record": record, "party": party},
         "queries_charged": 40,
         "by_queries": ((0, 0.0), (20, 0.7 * record), (40, record)),
         "adjacency": ("replace",),

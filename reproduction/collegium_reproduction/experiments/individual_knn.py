@@ -186,14 +186,13 @@ def _measure(  # noqa: PLR0913 -- a row of the table has so many columns
     )
     run = coordinator.label()
     labels_s = time.process_time() - began_s
-    record = reached(run.privacy).units["record"]
     return {
         "queries": plan.queries,
         "parties": parties,
         "seed": seed,
         "answered": reached(run.labels).answered,
         "labels": run.label_accuracy,
-        "epsilon": record.epsilon,
+        "epsilon": reached(run.privacy).units["record"],
         "epsilon_pld": participation_epsilons(plan.sigma, plan.participations)["epsilon_pld"],
         "labels_csv": (folder / "labels.csv").read_text(encoding="utf-8"),
         "cpu_s": labels_s,

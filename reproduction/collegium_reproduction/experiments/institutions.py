@@ -112,8 +112,8 @@ def together(
         "answered": reached(run.labels).answered,
         "labels": run.label_accuracy,
         "student": run.student_accuracy if student else None,
-        "record": units["record"].epsilon,
-        "party": units["party"].epsilon if "party" in units else None,
+        "record": units["record"],
+        "party": units.get("party"),
     }
 
 

@@ -177,7 +177,6 @@ def _iteration(
         compute=Compute(setting.device, setting.workers),
         watch=Watch(setting.progress),
     ).label()
-    record = reached(run.privacy).units["record"]
     issued = _label_set(own)
     labels_s = time.process_time() - began_s
     if not learned.exists():  # the next iteration finds neighbours by it
@@ -191,7 +190,7 @@ def _iteration(
         "answered": int(given.sum()),
         "answered_here": len(right),
         "labels": float(right.mean()),
-        "epsilon": record.epsilon,
+        "epsilon": reached(run.privacy).units["record"],
         "epsilon_classic": _classic(plan.mechanism, screened, int(given.sum()), config.budget.delta),
         "student": accuracy(read_student(learned, device=setting.device), public),
         "labels_cpu_s": round(labels_s, 1),

@@ -243,7 +243,7 @@ class _TeacherRuns:
         from collegium.coordinator.students import fit_student
 
         pool, held = self._pool_and_held
-        asked = representatives(self._features, plan.queries, np.empty(0, dtype=np.int64), self._seed)
+        asked = representatives(self._features, plan.queries, self._seed)
         votes, truth = self._ballots.votes[asked], self._ballots.truth[asked]
         labels = plan.mechanism.release(votes, noise=SeededNoise(self._seed))
         student = fit_student(
@@ -297,10 +297,9 @@ class _RecordRuns:
             compute=Compute(threads=self._setting.workers),
             watch=Watch(self._setting.progress),
         ).run()
-        record = reached(run.privacy).units["record"]
         return {
             "labels": run.label_accuracy,
-            "epsilon": record.epsilon,
+            "epsilon": reached(run.privacy).units["record"],
             "epsilon_pld": participation_epsilons(plan.sigma, plan.participations)["epsilon_pld"],
             "student": run.student_accuracy,
         }

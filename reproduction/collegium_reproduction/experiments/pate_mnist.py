@@ -134,7 +134,7 @@ def _row(run: PreparedRun, record: RunRecord, seed: int, queries: int, seconds: 
         "teachers": votes.teacher_accuracy,
         "plurality": votes.plurality_accuracy,
         "gap": votes.gap,
-        "epsilon": reached(record.privacy).units["record"].epsilon,
+        "epsilon": reached(record.privacy).units["record"],
         "epsilon_paper_grid": reached(secret.paper_bound_moments).epsilon,
         "epsilon_paper_bound": reached(secret.paper_bound).epsilon,
         "epsilon_exact": reached(secret.exact).epsilon,

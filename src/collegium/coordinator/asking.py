@@ -65,20 +65,14 @@ class RunQuestion:
         return own.kind == sum_.question.kind and encode(own) == encode(sum_.question)
 
     def paid_by(self, charge: int) -> "RunQuestion":
-        """The question whose answer this entry of the ledger pays for."""
-        if not self.of_records:
+        """The question whose answer this entry of the ledger pays for.
+
+        A party takes what an entry pays for as one answer about all records. Where the parties add the noise, every
+        answer is a new one to them in any case, and the entry is left out.
+        """
+        if not self.of_records or self.sums.mode == SumMode.MASKED_AND_NOISED:
             return self
-        named = paid_from(self.question.ledger_id, charge, self.sums.mode)
-        return replace(self, question=replace(self.question, ledger_id=named))
-
-
-def paid_from(ledger_id: str, charge: int, mode: str) -> str:
-    """What a request for a sum over all records calls its ledger, where this entry pays for the release.
-
-    A party takes what an entry pays for as one answer. Where the parties add the noise, every answer is a new one to
-    them in any case, and the entry is left out.
-    """
-    return ledger_id if mode == SumMode.MASKED_AND_NOISED else f"{ledger_id}:{charge}"
+        return replace(self, question=replace(self.question, ledger_id=f"{self.question.ledger_id}:{charge}"))
 
 
 def exact_and_masked(sums: VoteSum) -> MaskedSum | None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collegium.coordinator.journal import Part
+from collegium.coordinator.journal import Part, Released
 from collegium.errors import Contradiction
 from collegium.models.kernels import CONSTANT
 from collegium.privacy.evaluation_cells import Layout
@@ -67,7 +67,7 @@ class Counted:
     class_error: float = 0.0
 
 
-def counted_by_sums(sums: Part, classes: int) -> Counted:
+def counted_by_sums(sums: Part | Released, classes: int) -> Counted:
     """The records that class sums count: in all by their last entry, by class by the constant entry of φ as well."""
     one = count_of_one(classes)
     total, error = float(sums.values[-1]) / one, sums.noise / one

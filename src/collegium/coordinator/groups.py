@@ -46,27 +46,12 @@ _BY_CHANCE_AGAIN, _HALF = 1e-3, 0.5
 LEFT_OUT = "are left out, as one of them spoils the result (ask each of them about its classes, units and columns)"
 
 
-@dataclass(frozen=True)
-class Suspicion:
-    """What the other groups say of each group.
-
-    Parameters
-    ----------
-    better : by how many standard deviations the classifier without the group fits the others' records better, by the
-        judge that counts; negative where the group helps.
-    chance : with what probability an honest group differs as much from the others.
-    named : the group that is to be left out; None where there is none.
-    """
-
-    better: tuple[float, ...]
-    chance: tuple[float, ...]
-    named: int | None
+Suspected = tuple[int, float]
+"""A group that is to be left out, and by how many standard deviations the classifier without it fits the others'
+records better, by the judge that counts."""
 
 
-NOBODY = Suspicion((), (), None)
-
-
-def suspicion(groups: Sequence[NoisySums], fit: Fit, spectrum: PoolSpectrum, classes: int) -> Suspicion:
+def suspicion(groups: Sequence[NoisySums], fit: Fit, spectrum: PoolSpectrum, classes: int) -> Suspected | None:
     """Find the group without which the others' records are told better.
 
     Parameters
@@ -76,7 +61,7 @@ def suspicion(groups: Sequence[NoisySums], fit: Fit, spectrum: PoolSpectrum, cla
     """
     numbers = range(len(groups))
     if len(groups) < FEWEST_GROUPS:
-        return NOBODY
+        return None
     fitted: dict[tuple[int, ...], FloatArray] = {}
     for size in (len(groups) - 2, len(groups) - 1):
         for chosen in combinations(numbers, size):
@@ -98,7 +83,7 @@ def suspicion(groups: Sequence[NoisySums], fit: Fit, spectrum: PoolSpectrum, cla
         for one in numbers
     ]
     told = [one for one in numbers if better[one] > _FAR_BETTER or (better[one] > _BETTER and chance[one] < _BY_CHANCE)]
-    return Suspicion(tuple(better), tuple(chance), max(told, key=lambda one: better[one], default=None))
+    return max(((one, better[one]) for one in told), key=lambda one: one[1], default=None)
 
 
 def differ(one: NoisySums, other: NoisySums, spectrum: PoolSpectrum, classes: int) -> bool:
@@ -270,7 +255,7 @@ class Verdict:
         return kept
 
 
-def judged(groups: Sequence[Part], check: Callable[[Part], None], suspected: Callable[[], Suspicion]) -> Verdict:
+def judged(groups: Sequence[Part], check: Callable[[Part], None], suspected: Callable[[], Suspected | None]) -> Verdict:
     """Leave out the one group whose sum no records give, or that the others' sums name.
 
     Parameters
@@ -283,7 +268,20 @@ def judged(groups: Sequence[Part], check: Callable[[Part], None], suspected: Cal
     Contradiction
         Where several groups' sums contradict themselves, or there are no groups to go on with.
     """
-    members, false = tuple(group.parties for group in groups), dict[int, Contradiction]()
+    members = tuple(group.parties for group in groups)
+    if (false := contradicted(groups, check)) is not None:
+        number, spoilt = false
+        return Verdict(members, number, f"{', '.join(members[number])} {LEFT_OUT}: {spoilt.why}")
+    if (found := suspected()) is None:
+        return Verdict(members)
+    number, deviations = found
+    told = f"the records of all other groups are told better without them, by {deviations:.1f} standard errors"
+    return Verdict(members, number, f"{', '.join(members[number])} {LEFT_OUT}: {told}")
+
+
+def contradicted(groups: Sequence[Part], check: Callable[[Part], None]) -> tuple[int, Contradiction] | None:
+    """The one group for which ``check`` raises; its error where there are several, or no groups to go on with."""
+    false = dict[int, Contradiction]()
     for number, group in enumerate(groups):
         try:
             check(group)
@@ -291,12 +289,4 @@ def judged(groups: Sequence[Part], check: Callable[[Part], None], suspected: Cal
             false[number] = error
     if false and (len(groups) < FEWEST_GROUPS or len(false) > 1):
         raise next(iter(false.values()))
-    if false:
-        ((number, spoilt),) = false.items()
-        return Verdict(members, number, f"{', '.join(members[number])} {LEFT_OUT}: {spoilt.why}")
-    found = suspected()
-    if found.named is None:
-        return Verdict(members)
-    deviations = found.better[found.named]
-    told = f"the records of all other groups are told better without them, by {deviations:.1f} standard errors"
-    return Verdict(members, found.named, f"{', '.join(members[found.named])} {LEFT_OUT}: {told}")
+    return next(iter(false.items()), None)

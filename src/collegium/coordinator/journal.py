@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -243,16 +243,26 @@ class Journal:
         return [Name(*load_arrays(file, _KIND)[1]["question"]) for file in files]
 
     @contextmanager
-    def room(self, question: Name, length: int, groups: int = 1) -> Iterator["Room"]:
+    def room(self, question: Name, length: int, groups: int = 1) -> Iterator[Callable[[Released], None]]:
         """Make room for a vector of this length of each group, so that a full disk is noticed before a charge is spent.
 
-        What is kept there is on the disk once the context ends. After an exception nothing is.
+        What is kept there, by the function that this gives, is on the disk once the context ends. After an exception
+        nothing is.
         """
         with replacing(self.file(question), "keep the released vector") as beside:
-            room = Room(beside, question)
+
+            def keep(released: Released) -> None:
+                values = np.stack([part.values for part in released.groups])
+                about = {
+                    "question": [*question],
+                    "noise": [part.noise for part in released.groups],
+                    "parties": [[*part.parties] for part in released.groups],
+                }
+                save_arrays(beside, _KIND, {"values": values}, sha256=_digest(about, values), **about)
+
             nothing = Part(np.zeros(length + 64, dtype=np.int64), 0.0, ())
-            room.keep(Released((nothing,) * groups))
-            yield room
+            keep(Released((nothing,) * groups))
+            yield keep
 
     def any_released(self, charged: str) -> bool:
         """Whether there is a vector whose charge was called so, whatever it is about."""
@@ -262,23 +272,6 @@ class Journal:
         """Where the answer to this question lies, beside the ledger that pays for it."""
         charged, about = question
         return self.folder / f"released-{_short(charged)}-{_short(about)}.safetensors"
-
-
-class Room:
-    """A place on the disk for what one question releases; made by `Journal.room`."""
-
-    def __init__(self, file: Path, question: Name) -> None:
-        self._file, self._question = file, question
-
-    def keep(self, released: Released) -> None:
-        """Write it; a later one takes its place."""
-        values = np.stack([part.values for part in released.groups])
-        about = {
-            "question": [*self._question],
-            "noise": [part.noise for part in released.groups],
-            "parties": [[*part.parties] for part in released.groups],
-        }
-        save_arrays(self._file, _KIND, {"values": values}, sha256=_digest(about, values), **about)
 
 
 def _opened_from(file: Path) -> OpenSum:

@@ -20,10 +20,6 @@ class CoordinatorNoise:
 
     seed: int | None = None
 
-    @property
-    def private(self) -> bool:
-        return self.seed is None
-
     def outcomes(self, stage: LabelStage, counts: IntArray, queries: Sequence[str]) -> IntArray:
         """What ``stage`` says of each query, shape ``[queries]``, from counts of shape ``[queries, classes]``."""
         if self.seed is None or stage.added.parties:

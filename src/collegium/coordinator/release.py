@@ -14,14 +14,14 @@ What is durable in each state, and what a start after a crash does with it:
 """
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from collegium.coordinator.asking import Asking, RunQuestion
-from collegium.coordinator.journal import Journal, Name, OpenSum, Part, Released, Room
+from collegium.coordinator.journal import Journal, Name, OpenSum, Part, Released
 from collegium.coordinator.noise import CoordinatorNoise, noise_on_entries
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import GroupCounts, VoteSum
@@ -94,7 +94,7 @@ class Releases:
             else:
                 paid, noisy = question.paid_by(charge), slot.stage.added.parties
                 result = self.asking.total(paid, parties, charge if noisy else None, begun)
-                groups, answered = result.by_group, result.answered
+                groups, answered = result.groups, result.answered
                 if question.of_records and not noisy:
                     self.asking.spend(charge, answered)
             rule.keep(charge, slot.stage, question, groups)
@@ -162,45 +162,40 @@ class Releases:
         return [s for s in about if s.charge is None or may_open(slot, names, s.charge, s.setup.hex())]
 
 
+@dataclass(eq=False)
 class WholeVector:
     """The rule of a vector that is released as a whole.
 
     Parameters
     ----------
-    name : of the question, as it is charged; ``of`` what it is about, where several are charged alike.
+    name : of the question, as it is charged, and what it is about, where several are charged alike.
     drawn_for : names the vector where the coordinator's noise follows from a seed.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        noise: CoordinatorNoise,
-        name: str,
-        drawn_for: str,
-        of: str = "",
-    ) -> None:
-        self._journal, self._noise, self._drawn_for = journal, noise, drawn_for
-        self._name = Name(name, of)
-        self._room: Room | None = None
+    journal: Journal
+    noise: CoordinatorNoise
+    name: Name
+    drawn_for: str
+    _keep: Callable[[Released], None] | None = field(default=None, init=False)
 
     @property
     def released(self) -> Released | None:
         """The vector, by groups; None before it was released. Raises StorageError where its file is damaged."""
-        return self._journal.released(self._name)
+        return self.journal.released(self.name)
 
     @contextmanager
     def room(self, question: RunQuestion) -> Iterator[None]:
         groups = len(question.sums.divided) if isinstance(question.sums, MaskedSum) else 1
-        with self._journal.room(self._name, question.question.shape[1], max(1, groups)) as self._room:
+        with self.journal.room(self.name, question.question.shape[1], max(1, groups)) as self._keep:
             yield
 
     def opened(self, question: RunQuestion) -> None:
         return None
 
     def keep(self, charge: int, stage: Stage, question: RunQuestion, groups: Sequence[GroupCounts]) -> None:
-        assert self._room is not None  # `release` makes it
+        assert self._keep is not None  # `release` makes it
         parts = (
-            Part(self._noise.vector(stage, counts[0], self._drawn_for), noise_on_entries(stage, len(parties)), parties)
+            Part(self.noise.vector(stage, counts[0], self.drawn_for), noise_on_entries(stage, len(parties)), parties)
             for counts, parties in groups
         )
-        self._room.keep(Released(tuple(parts)))
+        self._keep(Released(tuple(parts)))

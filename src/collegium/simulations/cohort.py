@@ -83,7 +83,8 @@ def prepare(config: SimulationConfig, folder: Path, *, data_root: Path | None) -
     if private.y is None:
         raise ConfigurationError(f"private.source {config.private.source!r} has no labels to teach from")
     base = folder / "parties"
-    digest = _settings_digest(config)
+    chosen = config.model_dump_json(include={"private", "partition", "task", "seed"})
+    digest = hashlib.sha256(chosen.encode()).hexdigest()
     stamp = base / "cohort.json"
     if not (stamp.is_file() and json.loads(stamp.read_text())["settings"] == digest):
         names = _deal(config, private, base)
@@ -113,11 +114,6 @@ def _enrol(cohort: Cohort, consortium: str) -> Roster:
         create_identity(member.credentials, member.name, "party")
         keys[member.name] = read_signing_key(member.credentials).public_key().public_bytes_raw()
     return Roster.of(consortium, keys)
-
-
-def _settings_digest(config: SimulationConfig) -> str:
-    chosen = config.model_dump_json(include={"private", "partition", "task", "seed"})
-    return hashlib.sha256(chosen.encode()).hexdigest()
 
 
 def _deal(config: SimulationConfig, private: Examples, base: Path) -> list[str]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.run.coordinator import Progress
-from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.coordinator.settings.run_config import RunConfig
@@ -25,7 +24,6 @@ from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
 from collegium.protocol.roster import Roster
 from collegium.settings import toml_value
-from collegium.simulations.baseline import Baseline, MeasuredBeside
 from collegium.simulations.cohort import COORDINATOR, ROSTER, CohortMember, PreparedRun, own_kinds
 from collegium.simulations.party_processes import LEAVE_S, PartyProcess, PartyProcesses
 from collegium.simulations.simulate import coordinator_of
@@ -73,12 +71,8 @@ def launch(
     for member in run.cohort:
         issue_kit(authority, member.credentials, member.name, "party")
     roster = Roster.load(run.folder / ROSTER)
-    on_progress, baseline = on_progress or (lambda step: None), Baseline.of(run)
-    with (
-        GrpcParties(credentials=coordinator, roster=roster, task=run.config.task, run_id=run.config.name) as parties,
-        nullcontext() if baseline is None else MeasuredBeside(baseline, on_progress) as beside,
-    ):
-        coordinating = coordinator_of(run, over(parties), on_progress, signer=coordinator.signing_key, beside=beside)
+    with GrpcParties(credentials=coordinator, roster=roster, task=run.config.task, run_id=run.config.name) as parties:
+        coordinating = coordinator_of(run, over(parties), on_progress, signer=coordinator.signing_key)
         coordinating.check()
         port = parties.start(f"{HOST}:0")
         images = run.config.task.inputs.kind == "image"
@@ -87,8 +81,6 @@ def launch(
             if images and find_spec("torch"):
                 import_module("torch")  # while the parties begin; what learns from images needs it later
             _wait_for_all(parties, processes)
-            if beside is not None and ((kept := RunFolder(run.folder).read()) is None or kept.baseline is None):
-                beside.begin()
             if on_started is not None:
                 on_started(processes)
             try:

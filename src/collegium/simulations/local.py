@@ -355,7 +355,7 @@ class Coordinator:
     @property
     def evaluation(self) -> Measures | None:
         """The quality of the student on the parties' own records; None where they did not measure it."""
-        return None if self.record.evaluation is None else self.record.evaluation.measures
+        return self.record.measured
 
     @property
     def epsilon(self) -> float:

@@ -95,7 +95,10 @@ class PartyProcesses:
         for party in self._parties:
             party.log.write_bytes(b"")
         assert self._copied.stdin is not None and self._copied.stdout is not None
-        give(self._copied.stdin.fileno(), json.dumps([str(config) for config in configs.values()]).encode() + b"\n")
+        pipe, left = self._copied.stdin.fileno(), json.dumps([str(one) for one in configs.values()]).encode() + b"\n"
+        with suppress(BrokenPipeError):  # it has ended, which who waits for the parties is told
+            while left:
+                left = left[os.write(pipe, left) :]
         self._hearing = Thread(target=_hear, args=(self._copied.stdout, self._parties), daemon=True)
         self._hearing.start()
         return self._parties
@@ -114,14 +117,6 @@ class PartyProcesses:
             self._copied.terminate()
             if self._hearing is not None:
                 self._hearing.join()
-
-
-def give(pipe: int, data: bytes) -> None:
-    """Write all of ``data`` into a process's pipe; nothing where that process has ended, which who waits is told."""
-    left = memoryview(data)
-    with suppress(BrokenPipeError):
-        while left:
-            left = left[os.write(pipe, left) :]
 
 
 def _hear(told: IO[str], parties: list[PartyProcess]) -> None:

@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -52,9 +51,7 @@ class RunProgress:
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
     def __call__(self, step: Step) -> None:
@@ -75,20 +72,19 @@ class RunProgress:
 def closing_rows(run: RunRecord) -> list[tuple[str, str]]:
     """The rows of the table: pairs of a name and a value."""
     labels, privacy = reached(run.labels), reached(run.privacy)
-    measured = None if run.evaluation is None else run.evaluation.measures
     ready = sum(party.status == "ready" for party in run.parties.values())
     rows = [
         ("parties", f"{ready} of {len(run.parties)} ready"),
         ("queries", str(labels.asked)),
         ("answered", str(labels.answered)),
         *(
-            (f"ε, one {name}", f"{epsilon_text(privacy.units[name].epsilon)} (δ = {privacy.delta:g})")
+            (f"ε, one {name}", f"{epsilon_text(privacy.units[name])} (δ = {privacy.delta:g})")
             for name in ("record", "party")
             if name in privacy.units
         ),
         ("label accuracy", percent(run.label_accuracy)),
         ("student accuracy", percent(run.student_accuracy)),
-        *(() if measured is None else (("on the parties' records", str(measured.accuracy or "drowned in noise")),)),
+        *([("on the parties' records", str(run.measured.accuracy or "drowned in noise"))] if run.measured else []),
         ("non-private baseline", percent(None if run.baseline is None else run.baseline.accuracy)),
     ]
     if labels.stopped:

@@ -186,7 +186,8 @@ def rehearse(
         If the file is no configuration, its parties do not hold so many records, or nothing of it is audited.
     """
     values, parties, root = _settings(path, data_root)
-    config = validate_config(values | _dealt(folder, parties), SimulationConfig, str(path))
+    dealt = {"private": {"source": str(folder / _RECORDS)}, "partition": {"kind": "iid", "parties": parties}}
+    config = validate_config(values | dealt, SimulationConfig, str(path))
     if config.budget.unit != "record" or config.task.multilabel:
         raise ConfigurationError("--run audits one record of one class: not the unit party, nor a multi-label task")
     counted = config.evaluation or config.pool_check or config.counts or about_all_records(config.mechanism.kind)
@@ -247,7 +248,3 @@ def _settings(path: Path, data_root: Path | None) -> tuple[dict[str, Any], int, 
         if not parties:
             parties = len(partition(load(simulation.private, simulation.task, data_root=root), dealt))
     return {name: value for name, value in values.items() if name not in _LEFT_OUT}, parties, root
-
-
-def _dealt(folder: Path, parties: int) -> dict[str, Any]:
-    return {"private": {"source": str(folder / _RECORDS)}, "partition": {"kind": "iid", "parties": parties}}

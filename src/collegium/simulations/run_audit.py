@@ -215,7 +215,12 @@ def _of_canaries(
 
     Raises DataError where some canaries together contribute something else than each of them alone.
     """
-    answer, everyone = _answers(rehearsed, questions), np.arange(len(rehearsed.canaries))
+    own, everyone = _institution(rehearsed.run, "canary", rehearsed.canaries), np.arange(len(rehearsed.canaries))
+
+    def answer(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What a party answers that holds these canaries, ``[questions, entries]``."""
+        return _computed(replace(own, examples=rehearsed.canaries.take(numbers)), questions)
+
     some = everyone[:_ALONE]
     alone = []
     for number in some:
@@ -227,18 +232,6 @@ def _of_canaries(
     lengths = np.array(alone, dtype=np.float64)
     products = np.einsum("itl,isl->ts", lengths, lengths) / len(some)
     return halves, answer(np.flatnonzero(rehearsed.present)) - halves, products
-
-
-def _answers(
-    rehearsed: Rehearsal, questions: list[RecordsQuestion]
-) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """What a party answers that holds these canaries, ``[questions, entries]``, by the canaries' numbers."""
-    own = _institution(rehearsed.run, "canary", rehearsed.canaries)
-
-    def answer(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        return _computed(replace(own, examples=rehearsed.canaries.take(numbers)), questions)
-
-    return answer
 
 
 @dataclass(frozen=True, eq=False)

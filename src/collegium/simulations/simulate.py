@@ -7,28 +7,26 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.coordinator.rounds.rounds import OnReply, Parties
+from collegium.coordinator.rounds.rounds import Nobody, Parties
 from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Reach, Storage, Watch
+from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
-from collegium.coordinator.run.surroundings import OnProgress
+from collegium.coordinator.run.surroundings import OnProgress, Progress
 from collegium.errors import Unreachable
 from collegium.extras import optional_import
 from collegium.interrupts import handlers_kept
 from collegium.parties.teachers.splits import load_or_create_key
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
 from collegium.protocol.identities import Credentials
-from collegium.protocol.replies import ReplyBody
-from collegium.protocol.requests import RequestBody
 from collegium.protocol.roster import Roster
-from collegium.simulations.baseline import Baseline, MeasuredBeside
 from collegium.simulations.cohort import (
     COORDINATOR,
     ROSTER,
@@ -50,22 +48,13 @@ MACHINES_S = 180.0
 
 
 def coordinator_of(
-    run: PreparedRun,
-    parties: Parties,
-    on_progress: OnProgress | None,
-    *,
-    signer: Ed25519PrivateKey | None = None,
-    beside: MeasuredBeside | None = None,
+    run: PreparedRun, parties: Parties, on_progress: OnProgress | None, *, signer: Ed25519PrivateKey | None = None
 ) -> CoordinatorRun:
-    """The coordinator that drives the run over ``parties``.
+    """The coordinator that drives the run over ``parties``; it measures the run's baseline, if it has one, at the end.
 
-    The run's baseline, if it has one, is measured ``beside`` it or, without that, after it in this process.
+    Raises ConfigurationError for a mistake in what the run says of its baseline.
     """
-    on_progress = on_progress or (lambda step: None)
-    measure: Callable[[], BaselineRecord] | None = beside
-    if beside is None and (baseline := Baseline.of(run)) is not None:
-        measure = partial(baseline.measure, on_progress)
-    engine = run.config.engine
+    on_progress, engine = on_progress or (lambda step: None), run.config.engine
     return CoordinatorRun(
         run.config,
         Reach(
@@ -76,8 +65,36 @@ def coordinator_of(
         Storage(run.folder, signer=signer),
         public=run.public,
         compute=Compute(engine.device, engine.workers * engine.threads),
-        watch=Watch(on_progress, baseline=measure),
+        watch=Watch(on_progress, baseline=_baseline_of(run, on_progress)),
     )
+
+
+def _baseline_of(run: PreparedRun, on_progress: OnProgress) -> Callable[[], BaselineRecord] | None:
+    """Measures what the pooled records would give without privacy; None where the run asks for none."""
+    from collegium.coordinator.students import chosen_method, fit_student
+
+    wanted, holdout, engine, task = run.config.baseline, run.public.holdout, run.config.engine, run.config.task
+    if wanted is None or holdout is None:
+        return None
+    chosen_method(wanted.method, wanted.options, task)
+
+    def measure() -> BaselineRecord:
+        student = fit_student(
+            wanted.method,
+            run.private.x,
+            np.arange(len(run.private)),
+            run.private.labels(),
+            task,
+            seed=run.config.seed or 0,
+            device=engine.device,
+            threads=engine.workers * engine.threads,
+            options=wanted.options,
+            progress=lambda done, total: on_progress(Progress("baseline", done, total)),
+        )
+        quality = prediction_quality(student.predict(holdout.x), holdout.labels(), task)
+        return BaselineRecord(method=wanted.method, records=len(run.private), accuracy=quality.accuracy)
+
+    return measure
 
 
 def screen_of(run: PreparedRun) -> list[str]:
@@ -91,41 +108,21 @@ def screen_of(run: PreparedRun) -> list[str]:
     return check_run(run.config, names, run.public, storage).lines()
 
 
-class EngineParties:
-    """`Parties` that can be asked while Flower's engine is up, for a run that begins before it and ends after it."""
-
-    engine: Parties | None = None
-
-    def names(self) -> list[str]:
-        """Nobody while there is no engine."""
-        return [] if self.engine is None else self.engine.names()
-
-    def ask(
-        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
-    ) -> dict[str, ReplyBody]:
-        """See `Parties.ask`; Unreachable while there is no engine."""
-        if self.engine is None:
-            raise Unreachable("Flower's engine is not up")
-        return self.engine.ask(requests, timeout_s=timeout_s, on_reply=on_reply)
-
-
 def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> RunRecord:
     """Run it with one virtual party per member of the cohort; returns the run's record."""
-    parties = EngineParties()
-    coordinator = coordinator_of(run, parties, on_progress)
-    coordinator.check()
+    apart = coordinator_of(run, Nobody(), on_progress)
+    apart.check()
     fit_cohort(run, on_progress)
 
     def drive(engine: Parties) -> None:
-        parties.engine = engine
+        coordinator = coordinator_of(run, engine, on_progress)
         coordinator.label()
         if run.config.evaluation is not None:
             coordinator.evaluate()
-        parties.engine = None
 
     on_engine(run, drive)
     # The engine's threads slow torch down several times: the student is fitted once they are gone.
-    return coordinator.fit()
+    return apart.fit()
 
 
 def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:

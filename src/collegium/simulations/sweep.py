@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,6 @@ from collegium.limits import MAX_PARTIES
 from collegium.parties.policy import PolicyConfig
 from collegium.simulations.local import Coordinator, LocalParties
 from collegium_accounting.analysis.planning import picture
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 OnRun = Callable[[int, int], None]
 """Called with how many runs are done, and how many there are."""
@@ -112,16 +109,17 @@ def simulate(  # noqa: PLR0913 -- each name has its default
             order = np.random.default_rng([seed, repeat]).permutation(len(x))
             of_pool, of_test, others = np.split(order, [round(pool * len(x)), round((pool + holdout) * len(x))])
             truth = labels[of_test]
+            forest = fit_student("random-forest", x.x, others, labels[others], task, seed=seed, device="cpu")
             shared = {
                 "constant": float((truth == np.bincount(labels[others]).argmax()).mean()),
-                "pooled": float((_pooled(x.x, labels, others, task, seed)(x.x[of_test]) == truth).mean()),
+                "pooled": float((forest.predict(x.x[of_test]) == truth).mean()),
                 "records": float(len(others)),
             }
             records = {f"party-{n}": (x.x[others[n::parties]], labels[others[n::parties]]) for n in range(parties)}
             for budget in budgets.tolist():
                 local = LocalParties(records, task, policy=_POLICY, seed=seed + repeat, device="cpu")
-                settings: dict[str, Any] = {"epsilon": budget, "delta": delta, "device": "cpu", "progress": _silent}
-                coordinator = Coordinator(local, x.x[of_pool], **settings)
+                settings = {"epsilon": budget, "delta": delta}
+                coordinator = Coordinator(local, x.x[of_pool], device="cpu", progress=lambda step: None, **settings)
                 given = np.unique(coordinator.label())
                 # Where noise gives all inputs one class, there is nothing to learn, and whoever uses it names that.
                 if len(given) == 1:
@@ -174,17 +172,6 @@ def _axes(path: Path) -> Iterator[Any]:
 
 _POLICY = PolicyConfig(minimum_noise_votes=0.0, epsilon=1e6, seeded_noise=True)
 """Of parties that are none: what is summed here stays in this process."""
-
-
-def _silent(step: Any) -> None:
-    """A single run of many shows nothing."""
-
-
-def _pooled(
-    x: "NDArray[Any]", labels: "NDArray[np.int64]", rows: "NDArray[np.int64]", task: Task, seed: int
-) -> "Callable[[NDArray[Any]], NDArray[np.int64]]":
-    """What a random forest on these rows predicts."""
-    return fit_student("random-forest", x, rows, labels[rows], task, seed=seed, device="cpu").predict
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def scene(tmp_path: Path) -> Iterator[EnrolmentScene]:
     members.change(lambda found: (found, None), first=start)
     names: list[str] = []
     registrar = Listening(authority, members, sessions="localhost:7443", terms=TERMS, days=30, on_enrolled=names.append)
-    with EnrolmentService(registrar, identity) as service:
+    with contextlib.closing(EnrolmentService(registrar, identity)) as service:
         yield EnrolmentScene(tmp_path, authority, registrar, members, service.start("localhost:0"), code, names)
 
 

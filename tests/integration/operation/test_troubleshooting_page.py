@@ -18,6 +18,7 @@ from support.processes import interrupt, killed_at_the_end, read_until, start_co
 
 from collegium.clock import utc_now
 from collegium.coordinator.cli.coordinator_cli import say
+from collegium.coordinator.cli.serving import shown_at
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
 from collegium.coordinator.rounds.rounds import outcome_of, require_quorum
 from collegium.coordinator.run.open_run import LOST
@@ -26,7 +27,6 @@ from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder
 from collegium.coordinator.settings.run_config import load_public
 from collegium.coordinator.students import fit_student
-from collegium.coordinator.watching import shown_at
 from collegium.coordinator.watching.live_state import LiveState
 from collegium.data import DataSource, load
 from collegium.data.task import Task, TeacherSettings
@@ -152,7 +152,7 @@ def listening_lines(scene: Scene) -> Iterator[str]:
     yield line_of(lambda: EnrolmentService(registrar, folder.identity).start(settings.enrolment))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
-        yield line_of(lambda: shown_at(place, scene.config, LiveState()).__enter__())
+        yield line_of(lambda: shown_at(place, scene.config, LiveState(), 0).__enter__())
 
 
 def file_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:

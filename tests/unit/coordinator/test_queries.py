@@ -115,12 +115,12 @@ def test_inputs_are_compared_by_the_features_asked_for(features: str, run: Run, 
     assert kinds["pretrained"] == (features == "pretrained")
 
 
-def test_later_representatives_go_where_nothing_was_asked() -> None:
-    """Six heaps, three of them asked: the next three are in the others, the largest heap first."""
-    heaps = np.repeat(np.array([[0, 0], [9, 0], [0, 9], [9, 9], [20, 0], [0, 20]]), [20, 20, 20, 20, 30, 40], axis=0)
+def test_representatives_begin_with_the_largest_heap() -> None:
+    """Six heaps of different sizes: one of each, the largest heap first."""
+    heaps = np.repeat(np.array([[0, 0], [9, 0], [0, 9], [9, 9], [20, 0], [0, 20]]), [20, 10, 30, 15, 50, 40], axis=0)
     features = heaps + np.random.default_rng(0).random(heaps.shape)
-    heap_of = np.repeat(np.arange(6), [20, 20, 20, 20, 30, 40])
-    assert heap_of[representatives(features, 3, np.array([0, 25, 45]), seed=0)].tolist() == [5, 4, 3]
+    heap_of = np.repeat(np.arange(6), [20, 10, 30, 15, 50, 40])
+    assert heap_of[representatives(features, 6, seed=0)].tolist() == [4, 5, 2, 0, 3, 1]
 
 
 class Crash(BaseException):

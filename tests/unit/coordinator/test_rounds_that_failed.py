@@ -92,7 +92,7 @@ def drive(clinics: Clinics, tmp_path: Path) -> Drive:
         asked: dict[str, Any],
         mode: str,
         folder: str = "run",
-        positions: Any = None,
+        positions: list[int] | None = None,
         study: str | None = None,
         pool: int = 40,
     ) -> RunRecord:
@@ -110,8 +110,7 @@ def drive(clinics: Clinics, tmp_path: Path) -> Drive:
             validate_config(values | asked, RunConfig, "test"),
             run.Reach(clinics, roster=sorted(keys), signing_keys=keys),
             run.Storage(tmp_path / folder, ledger=tmp_path / "ledger.sqlite", study=study),
-            public=PublicData(Examples(cg.encode(X[:pool], TASK))),
-            positions=positions,
+            public=PublicData(Examples(cg.encode(X[:pool] if positions is None else X[positions], TASK))),
         ).label()
 
     return driven

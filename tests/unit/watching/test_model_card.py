@@ -98,7 +98,7 @@ def test_names_of_the_schema_stay_text(name: str, tmp_path: Path) -> None:
         assert bare.count("|") == 3 and not set("<[`") & set(bare)
 
 
-def test_a_student_of_ordered_labels_says_who_knows_its_epsilon(tmp_path: Path) -> None:
-    path = write_model_card(tmp_path / "student-vat.safetensors", TASK, "vat", None, None)
+def test_the_card_of_a_further_student_has_its_name(tmp_path: Path) -> None:
+    path = write_model_card(tmp_path / "student-vat.safetensors", TASK, "vat", None, run_record(labels=LABELS))
     assert path == card_path(tmp_path / "student-vat.safetensors") == tmp_path / "student-vat-MODEL_CARD.md"
-    assert "Ask the operator for the ε" in path.read_text(encoding="utf-8")
+    assert "Nothing was charged." in path.read_text(encoding="utf-8")

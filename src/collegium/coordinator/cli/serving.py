@@ -2,20 +2,23 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from collegium.coordinator.cli.provision_cli import checked
+from collegium.coordinator.report.page import render
 from collegium.coordinator.run.coordinator import Progress
+from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.run.screen import Findings
 from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.coordinator.settings.run_config import PublicData
-from collegium.coordinator.watching import shown_at
-from collegium.coordinator.watching.live_state import LiveState
+from collegium.coordinator.watching.live_state import LiveState, Snapshots, kept_current
 from collegium.errors import CollegiumError
+from collegium.extras import optional_import
 from collegium.logs import event
 
 logger = logging.getLogger("collegium.coordinator")
@@ -95,11 +98,11 @@ class Serving:
                 if not self.stays:
                     raise
                 logger.error("the study ended: %s", error, extra=event("study-failed", code=error.code))
-                service.farewell(f"the study ended: {error}")
+                service.parties.farewell(f"the study ended: {error}")
             if not self.stays:
                 return None
             place.begin.unlink(missing_ok=True)
-            service.rest()
+            service.parties.welcome_again()
             told = event("resting")
             logger.info("waiting for the next study: collegium study begin %s NAME", self.config_file, extra=told)
             return self._following(place)
@@ -122,3 +125,29 @@ def _log_step(step: Progress) -> None:
     if step.done == step.total or step.step in ("fit", "labels"):
         told = event("step", step=step.step, done=step.done, total=step.total)
         logger.info("%s: %d of %d", step.step.replace("_", " "), step.done, step.total, extra=told)
+
+
+@contextmanager
+def shown_at(
+    address: str | None, config: ConsortiumConfig, live: LiveState, pool_inputs: int, hosts: Collection[str] = ()
+) -> Iterator[None]:
+    """Keep the status file within, and show the page at ``host:port``; no page where the address is None.
+
+    ``hosts`` are further names under which the page may be asked for.
+
+    ConfigurationError or StorageError when the address is none, or cannot be had.
+    """
+    folder, snapshots = RunFolder(config.place.run), Snapshots(config, live, pool_inputs=pool_inputs)
+
+    def report() -> str | None:
+        run = folder.read() if folder.report.exists() else None
+        return None if run is None else render(run)  # without figures that only a simulation may know
+
+    with ExitStack() as shown:
+        if address is not None:
+            with optional_import("the status page"):
+                from collegium.coordinator.watching.server import StatusServer
+            server = shown.enter_context(StatusServer(address, snapshots, report, hosts))
+            logger.info("status at %s", server.url, extra=event("status-shown", url=server.url))
+        shown.enter_context(kept_current(config.place.status, snapshots))
+        yield

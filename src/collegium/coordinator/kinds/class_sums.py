@@ -20,8 +20,8 @@ import numpy as np
 
 from collegium.coordinator.asking import RunQuestion
 from collegium.coordinator.contradictions import Counted, check_cap, check_sums, check_totals, counted_by_sums
-from collegium.coordinator.groups import NOBODY, Suspicion, Verdict, changed, differ, judged, suspicion
-from collegium.coordinator.journal import Part, Released
+from collegium.coordinator.groups import Suspected, Verdict, changed, differ, judged, suspicion
+from collegium.coordinator.journal import Name, Part, Released
 from collegium.coordinator.kind import RunKind
 from collegium.coordinator.noise import noise_on_entries
 from collegium.coordinator.release import Releases, WholeVector
@@ -106,9 +106,6 @@ class ClassSums(RunKind):
     def decided(cls, config: Any) -> dict[str, Any]:
         return {"rounds": config.class_sums}
 
-    def sums(self, setup: RunSetup, releases: Releases, trainer: StudentTrainer) -> "SumsOfRun":
-        return SumsOfRun(setup, releases, self, trainer)
-
 
 @dataclass(frozen=True, eq=False)
 class _Heard:
@@ -130,7 +127,7 @@ class _Heard:
         """How many records the sums of these parties count; None where there are none of them alone."""
         total = Released(self.of(parties).groups)
         classes = len(self.asking.facts.config.task.classes)
-        return counted_by_sums(Part(total.values, total.noise, total.parties), classes) if total.groups else None
+        return counted_by_sums(total, classes) if total.groups else None
 
     def without(self, spoilt: frozenset[str]) -> "_Heard":
         """The sums to which none of these parties added."""
@@ -225,7 +222,7 @@ class _JudgedRounds:
                 if part.parties == other:
                     raise Contradiction("its class sums of several rounds cannot be those of the same records")
 
-            verdict = judged(last.groups, check, lambda: NOBODY)
+            verdict = judged(last.groups, check, lambda: None)
         elif verdict.left_out is not None or len(first.groups) == 1:
             for part in last.without(verdict.spoilt).groups:
                 self._check_again(part, first, last.asking)
@@ -253,11 +250,11 @@ class _JudgedRounds:
         if not asking.per_party and (before := first.counted(part.parties)) is not None:
             check_totals(before, counted_by_sums(part, self._classes))
 
-    def _suspected(self, heard: Sequence[_Heard]) -> Suspicion:
+    def _suspected(self, heard: Sequence[_Heard]) -> Suspected | None:
         """Whom these rounds name, which are of the same groups and under one map."""
         asking, groups = heard[-1].asking, heard[-1].groups
         if len(groups) < FEWEST_GROUPS or asking.facts.config.drawn:  # how honest records lie is not known then
-            return NOBODY
+            return None
         spectrum, pool, task = self.spectrum(asking), asking.facts.pool, asking.facts.config.task
         of_groups = self._of_groups(heard[-1].members, heard)
 
@@ -386,8 +383,7 @@ class SumsOfRun:
         if not self.held or self._asking.per_party:
             return []
         kept = Released(self._judged.verdict.kept(_first_by_groups(self._judged.heard).groups))
-        together = Part(kept.values, kept.noise, kept.parties)
-        parts = kept.groups if len(kept.groups) == 1 else (together, *kept.groups)
+        parts: Sequence[Part | Released] = kept.groups if len(kept.groups) == 1 else (kept, *kept.groups)
         return [counted_by_sums(part, self._classes) for part in parts]
 
     @property
@@ -448,7 +444,7 @@ class SumsOfRun:
     @property
     def _rule(self) -> WholeVector:
         journal, noise = self._releases.asking.journal, self._releases.noise
-        return WholeVector(journal, noise, self._asking.name, f"class sums {self._asking.number}")
+        return WholeVector(journal, noise, Name(self._asking.name), f"class sums {self._asking.number}")
 
     def _next_is_known(self, *, learn: bool) -> bool:
         """Have the request for the next round. Returns False if what it follows from is not made yet.

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from collegium.coordinator.contradictions import Counted, check_counts, check_shares, counted_by_evaluation
+from collegium.coordinator.groups import contradicted
 from collegium.coordinator.journal import Part
 from collegium.coordinator.kinds.record_counts import RecordCounting
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.rounds import ask_each
-from collegium.errors import Contradiction
 from collegium.privacy.analysis.evaluation import Measures, measures
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.kinds.evaluation import Evaluate
@@ -109,20 +109,16 @@ def figures(
     kept, why = [group for group in groups if not set(spoilt) & set(group.parties)] or list(groups), list[str]()
     if len(kept) < len(groups):
         why.append("a group is left out of the student, and its records are not counted")
-    false = dict[int, Contradiction]()
-    for number, group in enumerate(kept):
-        cells, noise = group.values / ONE, group.noise / ONE
-        here = counted_by_evaluation(cells, noise, group.parties, len(classes))
-        try:
-            if per_party:
-                check_shares(here)
-            else:
-                check_counts([here, *(other for other in counted if other.parties == here.parties)])
-        except Contradiction as error:
-            false[number] = error
-    if false and (len(kept) < FEWEST_GROUPS or len(false) > 1):
-        raise next(iter(false.values()))
-    for number, lie in false.items():
+
+    def check(group: Part) -> None:
+        here = counted_by_evaluation(group.values / ONE, group.noise / ONE, group.parties, len(classes))
+        if per_party:
+            check_shares(here)
+        else:
+            check_counts([here, *(other for other in counted if other.parties == here.parties)])
+
+    if (false := contradicted(kept, check)) is not None:
+        number, lie = false
         why.append(f"{', '.join(kept[number].parties)} are not counted: {lie.why}")
         del kept[number]
     together = _measured(kept, classes)

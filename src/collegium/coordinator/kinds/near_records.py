@@ -1,7 +1,6 @@
 """Asks the records near inputs of the pool: all those within a public radius."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,35 +9,9 @@ from numpy.typing import NDArray
 from collegium.coordinator.kind import RunFacts, RunKind
 from collegium.coordinator.selection.pool_geometry import fit_features, public_radii_squared
 from collegium.coordinator.settings.kinds import register
-from collegium.coordinator.settings.run_config import NeighboursConfig
-from collegium.data.task import Inputs
-from collegium.models.features import Features, extract
+from collegium.models.features import extract
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.question import PoolRange, Question, Terms
-
-PRETRAINED = "pretrained"
-"""Features that a network learned from the pool without labels."""
-
-
-def features_of(
-    settings: NeighboursConfig, pool: NDArray[Any], inputs: Inputs, pretrained: Callable[[], bytes]
-) -> Features:
-    """The features by which records near a query are found. They are made from the pool alone.
-
-    Parameters
-    ----------
-    pretrained : returns the file of a network that learned from the pool without labels; called only where
-        ``settings`` want it.
-
-    Raises
-    ------
-    ConfigurationError
-        If too few principal components exist.
-    """
-    name, network = settings.features, settings.network_bytes()
-    if name == PRETRAINED:
-        name, network = "network", pretrained()
-    return fit_features(name, settings.dimensions, pool, inputs, network)
 
 
 class OfRecords(RunKind):
@@ -51,7 +24,11 @@ class OfRecords(RunKind):
         config, settings = facts.config, facts.config.neighbours
         assert settings is not None  # the configuration's own checks
         self.settings_here = settings
-        self.features = features_of(settings, facts.pool, config.task.inputs, facts.pretrained)
+        name, network = settings.features, settings.network_bytes()
+        if name == "pretrained":  # by the network that learned from the pool without labels
+            name, network = "network", facts.pretrained()
+        self.features = fit_features(name, settings.dimensions, facts.pool, config.task.inputs, network)
+        """Those by which records near a query are found. They are made from the pool alone."""
         self._values = extract(self.features, facts.pool, config.task.inputs)
 
     def ask(self, terms: Terms, inputs: PoolRange) -> Question:

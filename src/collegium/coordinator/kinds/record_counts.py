@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from collegium.coordinator.asking import RunQuestion
 from collegium.coordinator.contradictions import Counted, check_shares, counted_in_cells
-from collegium.coordinator.journal import Part, Released
+from collegium.coordinator.journal import Name, Part, Released
 from collegium.coordinator.release import Releases, WholeVector
 from collegium.coordinator.rounds.rounds import terms_of
 from collegium.coordinator.run.counts_terms import counted_unit, counts_mechanism, counts_mode
@@ -165,7 +165,7 @@ class RecordCounting(ABC):
 
     def _rule(self, releases: Releases, mechanism: Mechanism, question: RecordsQuestion) -> WholeVector:
         about = question.asked.hex()
-        return WholeVector(releases.asking.journal, releases.noise, self._kept_as(mechanism), about, about)
+        return WholeVector(releases.asking.journal, releases.noise, Name(self._kept_as(mechanism), about), about)
 
     def _kept_as(self, mechanism: Mechanism) -> str:
         """What the journal calls counts by ``mechanism`` under this ledger, whatever they are about."""

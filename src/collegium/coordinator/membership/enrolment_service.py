@@ -9,7 +9,8 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.x509 import SubjectAlternativeName
@@ -45,6 +46,7 @@ SHUTDOWN_S = 2.0
 NO_DESCRIPTOR_S = 0.1
 
 
+@dataclass(frozen=True, eq=False)
 class Registrar:
     """Answers what is asked at the port: bytes in, bytes out.
 
@@ -57,27 +59,20 @@ class Registrar:
     on_enrolled : called after somebody was enrolled or renewed.
     """
 
-    def __init__(  # noqa: PLR0913 -- what a registrar tells, each from another section of the file
-        self,
-        authority: Authority,
-        members: MembersFile,
-        *,
-        sessions: str,
-        terms: AnnouncedTerms,
-        days: int,
-        tasks: Sequence[Task] = (),
-        on_enrolled: Callable[[str], None] = lambda name: None,
-    ) -> None:
-        self._authority, self._members = authority, members
-        self._sessions, self._terms, self._days, self._tasks = sessions, terms, days, tuple(tasks)
-        self._on_enrolled = on_enrolled
+    authority: Authority
+    members: MembersFile
+    sessions: str
+    terms: AnnouncedTerms
+    days: int
+    tasks: tuple[Task, ...] = ()
+    on_enrolled: Callable[[str], None] = lambda name: None
 
     def answer(self, line: bytes) -> bytes:
         """The line to send back; never raises for what a peer sent."""
         try:
             ask = read_ask(line)
             if isinstance(ask, AskAuthority):
-                return answer_line(AuthorityIs(authority_pem=self._authority.pem.decode()))
+                return answer_line(AuthorityIs(authority_pem=self.authority.pem.decode()))
             return answer_line(self._enrol(ask))
         except StorageError as error:
             logger.error("%s", error)
@@ -86,26 +81,25 @@ class Registrar:
             return answer_line(error)
 
     def _enrol(self, ask: AskEnrolment) -> Enrolled:
-        def step(members: Members) -> tuple[Members, Decision]:
-            decision = decide(members, self._authority, ask, days=self._days, now=utc_now())
-            return decision.members, decision
+        def step(before: Members) -> tuple[Members, Decision]:
+            decision = decide(before, self.authority, ask, days=self.days, now=utc_now())
+            return decision[0], decision
 
-        decision = self._members.change(step)
-        if not isinstance(decision.outcome, bytes):
-            told = event("enrolment-refused", code=decision.outcome.code)
-            logger.warning("enrolment refused: %s", decision.outcome, extra=told)
-            raise decision.outcome
-        subject = read_subject(read_certificate(decision.outcome))
+        members, outcome = self.members.change(step)
+        if not isinstance(outcome, bytes):
+            logger.warning("enrolment refused: %s", outcome, extra=event("enrolment-refused", code=outcome.code))
+            raise outcome
+        subject = read_subject(read_certificate(outcome))
         told = event("enrolled", party=subject.name, certificate=subject.fingerprint)
         logger.info("%s enrolled; certificate %s", subject.name, subject.fingerprint[:16], extra=told)
-        self._on_enrolled(subject.name)
+        self.on_enrolled(subject.name)
         return Enrolled(
-            certificate_pem=decision.outcome.decode(),
-            roster_json=decision.members.roster().model_dump_json(),
-            expected=tuple(decision.members.expected()),
-            terms=self._terms,
-            tasks=self._tasks,
-            sessions=self._sessions,
+            certificate_pem=outcome.decode(),
+            roster_json=members.roster().model_dump_json(),
+            expected=tuple(members.expected()),
+            terms=self.terms,
+            tasks=self.tasks,
+            sessions=self.sessions,
         )
 
 
@@ -193,12 +187,6 @@ class EnrolmentService:
         self._thread.close()
         for listener in self._listeners:
             listener.close()
-
-    def __enter__(self) -> "EnrolmentService":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def needs_certificate(folder: ConsortiumFolder, config: ConsortiumConfig) -> bool:

@@ -5,7 +5,6 @@ from it and may be shown to anybody.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -131,12 +130,8 @@ class Members(Frozen):
         return Roster(consortium=self.consortium, parties=entries)
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What becomes of a request to be enrolled: the members after it, and a certificate or the reason why not."""
-
-    members: Members
-    outcome: bytes | IdentityError
+Decision = tuple[Members, bytes | IdentityError]
+"""What becomes of a request to be enrolled: the members after it, and a certificate or the reason why not."""
 
 
 def decide(members: Members, authority: Authority, ask: AskEnrolment, *, days: int, now: datetime) -> Decision:
@@ -149,25 +144,25 @@ def decide(members: Members, authority: Authority, ask: AskEnrolment, *, days: i
     try:
         asked, role, key = read_request(request_pem)
     except IdentityError as error:
-        return Decision(members, error)
+        return members, error
     if (asked, role) != (name, "party"):
-        return Decision(members, IdentityError(f"the signing request is not for the party {name[:64]!r}"))
+        return members, IdentityError(f"the signing request is not for the party {name[:64]!r}")
     member = members.members.get(name, Member())
     if member.enrolled and member.signing_key == key.hex():
         return _certify(members, authority, member, request_pem, days=days, now=now)
     if member.request_pem is not None and read_request(member.request_pem.encode())[2] == key:
-        return Decision(members, IdentityError(_NOT_SIGNED))
+        return members, IdentityError(_NOT_SIGNED)
     # Compared in any case, so that the answer to an unknown name takes as long.
     held = member.code or JoinCode(digest="0" * 64, expires_utc=now)
     if not is_code(name, ask.code, held.digest):
-        return Decision(_note_wrong(members, name, member), IdentityError(_NOT_KNOWN))
+        return _note_wrong(members, name, member), IdentityError(_NOT_KNOWN)
     if now > held.expires_utc:
         expired = f"the join code of {name} expired on {held.expires_utc.date()}: ask the consortium for a new one"
-        return Decision(members, IdentityError(expired))
+        return members, IdentityError(expired)
     others = {other.signing_key for known, other in members.members.items() if known != name}
     if key.hex() in member.revoked_keys or key.hex() in others:
         spent = "these keys were revoked or are another's: enrol in a new folder, which makes new ones"
-        return Decision(members, IdentityError(spent))
+        return members, IdentityError(spent)
     return _certify(members, authority, member, request_pem, days=days, now=now)
 
 
@@ -179,15 +174,15 @@ def _certify(
     if authority.key is not None:
         certificate = authority.issue(request_pem, name=name, role=role, days=days, now=now)
         enrolled = _enrolled(member, certificate.decode(), key.hex())
-        return Decision(members.with_member(name, enrolled), certificate)
+        return members.with_member(name, enrolled), certificate
     held = None if member.certificate_pem is None else read_certificate(member.certificate_pem.encode())
     fits = held is not None and member.enrolled and is_for(held, request_pem)
     if held is None or not fits or held.not_valid_after_utc - now < RENEW_BEFORE:
         kept = member.model_copy(update={"code": None, "request_pem": request_pem.decode()})
         members = members.with_member(name, kept)
     if fits and member.certificate_pem is not None:
-        return Decision(members, member.certificate_pem.encode())
-    return Decision(members, IdentityError(_NOT_SIGNED))
+        return members, member.certificate_pem.encode()
+    return members, IdentityError(_NOT_SIGNED)
 
 
 def _enrolled(member: Member, certificate_pem: str, key: str) -> Member:
@@ -206,19 +201,11 @@ def _note_wrong(members: Members, name: str, member: Member) -> Members:
     return members.with_member(name, member.model_copy(update={"code": code}))
 
 
-@dataclass(frozen=True)
 class MembersFile:
     """`members.json` and `roster.json` of a consortium's folder; every change is one locked step."""
 
-    folder: Path
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "members.json"
-
-    @property
-    def roster_path(self) -> Path:
-        return self.folder / "roster.json"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path, self.roster_path = folder, folder / "members.json", folder / "roster.json"
 
     def read(self) -> Members:
         """StorageError when there is none, or it is no such file."""

@@ -22,7 +22,7 @@ def card_path(student: Path) -> Path:
     return student.with_name("MODEL_CARD.md" if student.stem == "student" else f"{student.stem}-MODEL_CARD.md")
 
 
-def write_model_card(student: Path, task: Task, method: str, quality: Quality | None, run: RunRecord | None) -> Path:
+def write_model_card(student: Path, task: Task, method: str, quality: Quality | None, run: RunRecord) -> Path:
     """Write the card of a student beside its file.
 
     Parameters
@@ -33,8 +33,8 @@ def write_model_card(student: Path, task: Task, method: str, quality: Quality | 
         How it learned.
     quality : Quality or None
         On public inputs that it did not learn from; None where it was not measured.
-    run : RunRecord or None
-        The run that its labels come from; None where they were ordered from a coordinator.
+    run : RunRecord
+        The run that its labels come from.
 
     Returns
     -------
@@ -44,9 +44,9 @@ def write_model_card(student: Path, task: Task, method: str, quality: Quality | 
     environment.filters.update(cell=_cell, day=lambda days: EPOCH + timedelta(days=days))
     quality = quality if quality is not None and quality.accuracy is not None else None
     own = student.stem == "student"  # what the parties measured is the run's own student
-    charged = run is not None and run.privacy is not None and run.privacy.from_utc is not None
+    privacy = run.privacy if run.privacy is not None and run.privacy.from_utc is not None else None
     text = environment.get_template("model_card.md.j2").render(
-        name=run.name if run is not None else student.stem,
+        name=run.name,
         file=student.name,
         kind="image" if task.inputs.kind == "image" else "tabular",
         method=method,
@@ -54,25 +54,24 @@ def write_model_card(student: Path, task: Task, method: str, quality: Quality | 
         quality=quality,
         constant=quality.constant if quality is not None else None,
         weak=weak_classes(quality, run),
-        measured=run.evaluation.measures if own and run is not None and run.evaluation is not None else None,
+        measured=run.measured if own else None,
         run=run,
-        taught=0 if run is None else run.taught,
-        promises=promises_of(run.privacy, run.record_is) if charged and run and run.privacy is not None else [],
+        taught=run.taught,
+        promises=[] if privacy is None else promises_of(privacy, run.record_is),
     )
     path = card_path(student)
     write_whole(path, text)
     return path
 
 
-def weak_classes(quality: Quality | None, run: RunRecord | None) -> list[tuple[str, str]]:
+def weak_classes(quality: Quality | None, run: RunRecord) -> list[tuple[str, str]]:
     """The classes that the student knows badly, each with the reason."""
     weak = {}
-    for row in [] if run is None or run.labels is None else run.labels.per_class:
+    for row in [] if run.labels is None else run.labels.per_class:
         if row.labels < FEW_LABELS:
             weak[row.class_name] = f"learned from {row.labels or 'no'} label{'' if row.labels == 1 else 's'}"
-    measured = run.evaluation.measures if run is not None and run.evaluation is not None else None
-    if measured is not None:
-        weak |= {name: f"right in {recall}" for name, recall in measured.weak}
+    if run.measured is not None:
+        weak |= {name: f"right in {recall}" for name, recall in run.measured.weak}
     if quality is not None:
         weak |= {row.class_name: f"right in {row.accuracy:.0%}" for row in quality.weak}
     return list(weak.items())

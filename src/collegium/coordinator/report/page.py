@@ -21,7 +21,6 @@ from collegium.coordinator.run.run_record import (
 )
 from collegium.privacy.analysis.ledger_report import LedgerReport
 from collegium.whole_files import write_whole
-from collegium_accounting.analysis.epsilons import value_of
 from collegium_accounting.terminal import epsilon_text
 
 _HERE = files("collegium.coordinator.report")
@@ -53,37 +52,34 @@ def render(run: RunRecord) -> str:
     privacy = run.privacy if run.privacy is not None and run.privacy.from_utc is not None else None
     student = None if run.student is None else run.student.quality
     promises = [] if privacy is None else promises_of(privacy, run.record_is)
-    return (
-        templates("coordinator.report")
-        .get_template("report.html.j2")
-        .render(
-            style=STYLE,
-            run=run,
-            asked=plain(run.asked),
-            labels=run.labels,
-            student=run.student,
-            student_quality=student,
-            baseline=run.baseline,
-            privacy=privacy,
-            unit_is=run.record_is if privacy is None or privacy.terms.unit == "record" else privacy.terms.unit,
-            parties=_parties(run.parties),
-            promises=promises,
-            same_again=SAME_AGAIN,
-            evaluation=run.evaluation,
-            on_scale=[
-                (f"one {one['unit_is']}", one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)
-            ],
-            limits=[limit for limit, *_ in _GRADES[:-1]],
-            confusion=None if student is None or len(student.per_class) > _MOST_CLASSES else student.confusion,
-            mistakes=_mistakes(student),
-            rounds=_rounds(run.rounds),
-            period="" if privacy is None else _period(privacy),
-            spent=[] if privacy is None else [point for point in privacy.by_queries if math.isfinite(point[1])],
-            per_class=_per_class(run.labels),
-            label_accuracy=_accuracies(None if run.labels is None else run.labels.quality),
-            student_accuracy=_accuracies(student),
-            compared=_compared(student, run.baseline),
-        )
+    template = templates("coordinator.report").get_template("report.html.j2")
+    return template.render(
+        style=STYLE,
+        run=run,
+        asked=plain(run.asked),
+        labels=run.labels,
+        student=run.student,
+        student_quality=student,
+        baseline=run.baseline,
+        privacy=privacy,
+        unit_is=run.record_is if privacy is None or privacy.terms.unit == "record" else privacy.terms.unit,
+        parties=_parties(run.parties),
+        promises=promises,
+        same_again=SAME_AGAIN,
+        evaluation=run.evaluation,
+        on_scale=[
+            (f"one {one['unit_is']}", one["epsilon"]) for one in promises if one["epsilon"] not in ("inf", math.inf)
+        ],
+        limits=[limit for limit, *_ in _GRADES[:-1]],
+        confusion=None if student is None or len(student.per_class) > _MOST_CLASSES else student.confusion,
+        mistakes=_mistakes(student),
+        rounds=_rounds(run.rounds),
+        period="" if privacy is None else _period(privacy),
+        spent=[] if privacy is None else [point for point in privacy.by_queries if math.isfinite(point[1])],
+        per_class=_per_class(run.labels),
+        label_accuracy=_accuracies(None if run.labels is None else run.labels.quality),
+        student_accuracy=_accuracies(student),
+        compared=_compared(student, run.baseline),
     )
 
 
@@ -102,7 +98,6 @@ def templates(package: str) -> Environment:
         number=number,
         percent=_percent,
         printed=printed,
-        value=value_of,
         log10=math.log10,
     )
     environment.globals["ticks"] = ticks
@@ -118,7 +113,7 @@ def promises_of(privacy: LedgerReport, record_is: str) -> list[dict[str, Any]]:
     for name in dict.fromkeys((privacy.terms.unit, "record", "party")):
         if name not in privacy.units:
             continue
-        epsilon = privacy.units[name].epsilon
+        epsilon = privacy.units[name]
         whose = record_is if name == "record" else "institution"
         _, _, how, colour = next(grade for grade in _GRADES if float(epsilon) <= grade[0])
         promise = {"unit": name, "unit_is": whose, "epsilon": epsilon, "means": plain_epsilon(epsilon)}

@@ -97,20 +97,17 @@ def statement_of(run: Path, made_utc: str) -> dict[str, Any]:
 def render(statement: Mapping[str, Any]) -> str:
     """The page of a statement, which holds the signed text as well."""
     facts = statement["facts"]
-    return (
-        templates("coordinator.report")
-        .get_template("statement.html.j2")
-        .render(
-            style=STYLE,
-            signed=json.dumps(statement, sort_keys=True, ensure_ascii=False, indent=1),
-            ledger=facts["ledger"],
-            recorded=facts["recorded"],
-            words=facts["words"],
-            made=facts["made_utc"],
-            software=facts["software"],
-            signature=statement["signature"],
-            changes={key: text.format(record=facts["recorded"]["record_is"]) for key, text in CHANGES.items()},
-        )
+    template = templates("coordinator.report").get_template("statement.html.j2")
+    return template.render(
+        style=STYLE,
+        signed=json.dumps(statement, sort_keys=True, ensure_ascii=False, indent=1),
+        ledger=facts["ledger"],
+        recorded=facts["recorded"],
+        words=facts["words"],
+        made=facts["made_utc"],
+        software=facts["software"],
+        signature=statement["signature"],
+        changes={key: text.format(record=facts["recorded"]["record_is"]) for key, text in CHANGES.items()},
     )
 
 

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -128,9 +128,6 @@ _ADDED_AGAIN = (
     "part in a new study"
 )
 
-OnStep = Callable[[str, int, int], None]
-"""Called with (step, done, total): parties for ``describe`` and ``fit``, bytes for ``hold_pool``."""
-
 
 @dataclass(frozen=True)
 class PartyStatus:
@@ -190,7 +187,7 @@ class Readiness:
             party: ANSWERED if status.outcome == READY else status.outcome for party, status in self.statuses.items()
         }
 
-    def prepare(self, *, deadline_s: float, fit_deadline_s: float, on_step: OnStep | None = None) -> None:
+    def prepare(self, *, deadline_s: float, fit_deadline_s: float, on_step: Callable[[str, int, int], None]) -> None:
         """Have every party that is here, is not ready and may still become so describe itself, hold the pool and fit.
 
         Where records vote that their party alone counts, those that are ready describe themselves, too: since the last
@@ -199,23 +196,21 @@ class Readiness:
         Parameters
         ----------
         deadline_s : seconds for the description and for the pool; ``fit_deadline_s`` are those for the fit.
+        on_step : called with (step, done, total): parties for ``describe`` and ``fit``, bytes for ``hold_pool``.
         """
-
-        def telling(step: str) -> OnAnswer | None:
-            return None if on_step is None else lambda done, total: on_step(step, done, total)
 
         here = set(self._parties.names())
         going = [party for party, status in self.statuses.items() if status.may_return and party in here]
         stay = {party: one for party, one in self.statuses.items() if one.outcome == READY and self._voted is not None}
         self.statuses |= {party: stay[party] for party in self._describe(list(stay), deadline_s, None)}
         if going:
-            going = self._describe(going, deadline_s, telling("describe"))
+            going = self._describe(going, deadline_s, partial(on_step, "describe"))
             self.show_ledger([party for party in going if self._heads[party]], deadline_s, again=True)
             going = [party for party in going if self.statuses[party].may_return]
         if going:
-            going = self._send_pool(going, deadline_s, telling("hold_pool"))
+            going = self._send_pool(going, deadline_s, partial(on_step, "hold_pool"))
         if going:
-            self._fit(going, self._teacher, fit_deadline_s, telling("fit"))
+            self._fit(going, fit_deadline_s, partial(on_step, "fit"))
 
     def follow(self, deadline_s: float, answered: Collection[str] = (), quorum: int = 0) -> None:
         """Have every party that is here follow the ledger, before something is released that it must not forget.
@@ -334,10 +329,8 @@ class Readiness:
                 self._note(party, state)
         return [party for party in going if isinstance(states[party], PoolState)]
 
-    def _fit(
-        self, going: list[str], teacher: TeacherSettings | None, limit_s: float, on_answer: OnAnswer | None
-    ) -> None:
-        if teacher is None:
+    def _fit(self, going: list[str], limit_s: float, on_answer: OnAnswer | None) -> None:
+        if (teacher := self._teacher) is None:
             for party in going:
                 self.statuses[party] = replace(self.statuses[party], outcome=READY, teachers=0)
             return

@@ -41,6 +41,20 @@ class Parties(Protocol):
         ...
 
 
+class Nobody:
+    """`Parties` of whom none is there."""
+
+    def names(self) -> list[str]:
+        """Nobody."""
+        return []
+
+    def ask(
+        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
+    ) -> dict[str, ReplyBody]:
+        """Nobody is to be asked."""
+        raise AssertionError("no party is asked here")
+
+
 ANSWERED = "answered"
 
 OnAnswer = Callable[[int, int], None]
@@ -64,19 +78,14 @@ class RoundResult:
     answered : the parties whose votes are in the sum, sorted.
     outcomes : per asked party ``answered``, ``deadline``, ``unreachable`` or ``code: what happened``.
     teachers : number of teachers behind the sum; 0 where records voted.
-    groups : the sum of each group, where parties were summed by groups; see `by_group`.
+    groups : the sum of each group; one of all parties where they were summed together.
     """
 
     counts: IntArray = field(repr=False)
     answered: tuple[str, ...]
     outcomes: Mapping[str, str]
     teachers: int
-    groups: tuple[GroupCounts, ...] = field(default=(), repr=False)
-
-    @property
-    def by_group(self) -> tuple[GroupCounts, ...]:
-        """The sum of each group; one of all parties where they were summed together."""
-        return self.groups or (GroupCounts(self.counts, self.answered),)
+    groups: tuple[GroupCounts, ...] = field(repr=False)
 
     def read_by(self, read: Callable[[IntArray], IntArray]) -> "RoundResult":
         """The same with what ``read`` says of all counts, those of groups included."""
@@ -170,7 +179,8 @@ class ClearSum:
                 counts += reply.counts
         answered = tuple(party for party, outcome in outcomes.items() if outcome == ANSWERED)
         require_quorum(outcomes, round_.quorum)
-        return RoundResult(counts, answered, outcomes, sum(teachers[party] for party in answered))
+        voting = sum(teachers[party] for party in answered)
+        return RoundResult(counts, answered, outcomes, voting, (GroupCounts(counts, answered),))
 
 
 def ask_each(

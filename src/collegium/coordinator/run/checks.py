@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from collegium.coordinator.noise import noise_on_entries
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.masked_sum import MaskedSum
-from collegium.coordinator.rounds.rounds import OnReply, VoteSum, quorum_count
+from collegium.coordinator.rounds.rounds import Nobody, VoteSum, quorum_count
 from collegium.coordinator.run.announced import announced_terms
 from collegium.coordinator.run.colluders import Colluders, beyond_plan
 from collegium.coordinator.run.coordinator import CoordinatorRun, Reach, Storage
@@ -38,9 +38,7 @@ from collegium.privacy.evaluation_cells import Layout
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.identities import Credentials
 from collegium.protocol.question import about_all_records
-from collegium.protocol.replies import ReplyBody
-from collegium.protocol.requests import RequestBody
-from collegium.protocol.secure_sum.plan import SMALLEST_SUM, GraphPlan
+from collegium.protocol.secure_sum.plan import SMALLEST_SUM
 from collegium.settings import toml_value
 from collegium_accounting.mechanisms import LabelMechanism, Mechanism, SumMode
 from collegium_accounting.mechanisms.record_counts import ONE
@@ -102,14 +100,16 @@ def check_run(config: RunConfig, names: Sequence[str], public: PublicData, stora
             raise ConfigurationError(
                 f"teachers.kind: {teachers.kind} learns from images alone: name random-forest, mlp or linear"
             )
+    reach = Reach(Nobody(), names, dict.fromkeys(names, b""))  # some parties may have no key yet
     with on_copies(storage) as copies:
-        run = CoordinatorRun(config, Reach(_Nobody(), names, _stand_ins(names)), copies, public=public)
+        run = CoordinatorRun(config, reach, copies, public=public)
         with run.prepare() as opened:
             seen = opened.foresee()
+    sums = vote_sum_of(config, reach.parties, reach.signing_keys)
     summed = about_all_records(config.mechanism.kind)  # one sum labels every input
     voting = 0 if teachers is None else len(names) * teachers.per_party
     forecasts = _forecasts(config, voting) if voting and not config.task.multilabel else ()
-    needed = _needed(config, names, public) if summed and seen.asks and not config.drawn else None
+    needed = _needed(config, sums, len(names), public) if summed and seen.asks and not config.drawn else None
     return Findings(
         study=config.name if storage.study is None else f"{storage.study}, of {config.name}",
         parties=tuple(names),
@@ -126,20 +126,15 @@ def check_run(config: RunConfig, names: Sequence[str], public: PublicData, stora
         votes=voting,
         forecasts=forecasts,
         needed=needed,
-        measured=_measured(config, names) if config.evaluation is not None else (),
+        measured=_measured(config, reach, len(names)) if config.evaluation is not None else (),
         unit=config.budget.unit,
-        graph=_graph(config, names),
+        graph=sums.weakest if isinstance(sums, MaskedSum) else None,
         division=division(config, len(names)) if summed else None,
         most_records=config.budget.most_records,
-        colluders=_colluders(config, names, seen.affordable),
+        colluders=_colluders(config, sums, seen.affordable),
         policy=(),
         warnings=tuple(_warnings(config, names, public, storage, forecasts, needed)),
     )
-
-
-def _stand_ins(names: Sequence[str]) -> dict[str, bytes]:
-    """In place of the keys of parties, some of which may have none yet."""
-    return dict.fromkeys(names, b"")
 
 
 def _asked(config: RunConfig, seen: Foreseen) -> str:
@@ -165,39 +160,20 @@ def _earlier(config: RunConfig, folders: Mapping[str | None, Path]) -> Iterator[
         if record is None or record.config.task.classes != config.task.classes:
             continue
         name = "the file's own study" if study is None else f"the study {study}"
-        measured = None if record.evaluation is None else record.evaluation.measures
-        if measured is not None and measured.accuracy is not None:
-            yield Earlier(name, f"{measured.accuracy} of the institutions' records")
+        if record.measured is not None and record.measured.accuracy is not None:
+            yield Earlier(name, f"{record.measured.accuracy} of the institutions' records")
         elif record.student_accuracy is not None:
             yield Earlier(name, f"{record.student_accuracy:.1%} of the holdout")
 
 
-def _graph(config: RunConfig, names: Sequence[str]) -> GraphPlan | None:
-    summed = vote_sum_of(config, _Nobody(), _stand_ins(names))
-    return summed.weakest if isinstance(summed, MaskedSum) else None
-
-
-def _colluders(config: RunConfig, names: Sequence[str], queries: int) -> tuple[Colluders, ...]:
-    summed, budget = vote_sum_of(config, _Nobody(), _stand_ins(names)), config.budget
-    if not isinstance(summed, MaskedSum) or not summed.added.parties or not queries:
+def _colluders(config: RunConfig, sums: VoteSum, queries: int) -> tuple[Colluders, ...]:
+    if not isinstance(sums, MaskedSum) or not sums.added.parties or not queries:
         return ()
-    mechanism, teachers = configured_mechanism(config), config.teachers
+    mechanism, teachers, budget = configured_mechanism(config), config.teachers, config.budget
     votes = 1 if teachers is None else teachers.per_party
     unit = mechanism.unit() if budget.unit == "record" else mechanism.party_unit(votes)
-    most = summed.of_all.added.honest_survivors if about_all_records(config.mechanism.kind) else 0
-    return tuple(beyond_plan(mechanism, summed.weakest, unit, budget.delta, queries, most))
-
-
-class _Nobody:
-    """`Parties` of whom none is there."""
-
-    def names(self) -> list[str]:
-        return []
-
-    def ask(
-        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
-    ) -> dict[str, ReplyBody]:
-        raise AssertionError("a check asks no party")
+    most = sums.of_all.added.honest_survivors if about_all_records(config.mechanism.kind) else 0
+    return tuple(beyond_plan(mechanism, sums.weakest, unit, budget.delta, queries, most))
 
 
 def _forecasts(config: RunConfig, votes: int) -> tuple[Forecast, ...]:
@@ -227,32 +203,32 @@ def studies_about(ledger: Path, pool: NDArray[Any]) -> set[str | None]:
         return {study_of(key) for key in held.labels() if key.rpartition(":")[2] in inputs}
 
 
-def _measured(config: RunConfig, names: Sequence[str]) -> tuple[int, ...]:
+def _measured(config: RunConfig, reach: Reach, parties: int) -> tuple[int, ...]:
     settings, classes = config.evaluation, len(config.task.classes)
     assert settings is not None
     layout, mode = Layout(classes), counts_mode(config, settings)
     mechanism = counts_mechanism(config, settings, layout.parts, layout.length)
-    sums = sum_in(mode, config, _Nobody(), _stand_ins(names))
-    noises = [_noise(mechanism, way, names) / ONE for way in Releases.ways(sums)]
+    sums = sum_in(mode, config, reach.parties, reach.signing_keys)
+    noises = [_noise(mechanism, way, parties) / ONE for way in Releases.ways(sums)]
     return tuple(records_needed(classes, noise**2) for noise in noises)
 
 
-def _noise(mechanism: Mechanism, sums: VoteSum, names: Sequence[str]) -> float:
+def _noise(mechanism: Mechanism, sums: VoteSum, parties: int) -> float:
     """The standard deviation on every entry of a sum that holds the vectors of all parties."""
     stage, *_ = mechanism.summed(sums.added)
-    return noise_on_entries(stage, len(names))
+    return noise_on_entries(stage, parties)
 
 
-def _needed(config: RunConfig, names: Sequence[str], public: PublicData) -> int:
+def _needed(config: RunConfig, sums: VoteSum, parties: int, public: PublicData) -> int:
     task, pool, mechanism = config.task, public.pool.x, configured_mechanism(config)
-    sums, of_mean = vote_sum_of(config, _Nobody(), _stand_ins(names)), 1.0 / math.sqrt(config.sums_in_mean)
+    of_mean = 1.0 / math.sqrt(config.sums_in_mean)
     if once := isinstance(sums, MaskedSum) and sums.once:
         sums = sums.together
     noise = mechanism.noise_votes * of_mean
     spec = kernel_spec(config.sums, pool, task.inputs, len(task.classes), noise, config.seed or 0)
     spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(spec, pool, task.inputs), pool)
-    by_first = division(config, len(names)).noise if once else 1.0  # which is by groups
-    deviation = _noise(mechanism, Releases.ways(sums)[0], names) * (of_mean * by_first)
+    by_first = division(config, parties).noise if once else 1.0  # which is by groups
+    deviation = _noise(mechanism, Releases.ways(sums)[0], parties) * (of_mean * by_first)
     needed = spectrum.contributions_needed(deviation, len(task.classes))
     return math.ceil(needed / (PARTY_CONTRIBUTIONS if config.budget.unit == "party" else 1.0))
 

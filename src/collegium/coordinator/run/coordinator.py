@@ -5,7 +5,7 @@ by the same call: labels and charges are found in the ledger, chosen queries in 
 was fitted from, and the rest costs nothing to repeat.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from collegium.coordinator.run.factories import open_ledger
@@ -29,7 +29,6 @@ class CoordinatorRun:
     reach : who is reached.
     storage : where files are kept.
     public : pool and holdout; loaded as ``config`` names them where it is None.
-    positions : the pool's inputs to label, in this order; chosen as ``config`` asks where it is None.
     compute : device and threads.
     watch : who is told of progress, and who may stop the run.
 
@@ -39,18 +38,17 @@ class CoordinatorRun:
         If the settings contradict each other, or a masked mode has no signing keys.
     """
 
-    def __init__(  # noqa: PLR0913 -- what a run needs, each from another place
+    def __init__(
         self,
         config: RunConfig,
         reach: Reach,
         storage: Storage,
         *,
         public: PublicData | None = None,
-        positions: Sequence[int] | None = None,
         compute: Compute = Compute(),  # noqa: B008 -- frozen
         watch: Watch = Watch(),  # noqa: B008 -- frozen
     ) -> None:
-        self._setup = RunSetup(config, reach, storage, positions, compute, watch)
+        self._setup = RunSetup(config, reach, storage, compute, watch)
         self._public = public
 
     @contextmanager

@@ -93,15 +93,6 @@ def accuracy(predicted: IntArray, truth: IntArray) -> float | None:
     return float((predicted == truth).mean()) if len(truth) else None
 
 
-def label_quality(labels: IntArray, truth: IntArray, task: Task) -> Quality:
-    """Quality of those of ``labels`` that were issued (0 or more), against ``truth``, both of shape ``[queries]``.
-
-    Both sides are public: the labels are released and the truth is the pool's own.
-    """
-    given = labels >= 0
-    return prediction_quality(labels[given], truth[given], task)
-
-
 def prediction_quality(predicted: IntArray, truth: IntArray, task: Task) -> Quality:
     """Quality of ``predicted`` against ``truth``, both of shape ``[inputs]``."""
     rows = _per_class(predicted, truth, task)
@@ -158,10 +149,6 @@ class LabelSet:
 
     indices: IntArray
     labels: IntArray
-
-    @staticmethod
-    def nothing() -> "LabelSet":
-        return LabelSet(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
     @staticmethod
     def of(indices: IntArray, keys: list[str], held: Mapping[str, int]) -> "LabelSet":

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 import collegium_accounting
 from collegium.coordinator.rounds.readiness import READY, PartyStatus
 from collegium.coordinator.rounds.rounds import ANSWERED, RoundResult
-from collegium.coordinator.run.label_set import UNASKED, Quality, label_quality
+from collegium.coordinator.run.label_set import UNASKED, Quality, prediction_quality
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data.several_labels import held_in
 from collegium.data.task import Task
@@ -27,7 +27,7 @@ from collegium.protocol.rehearsals import is_rehearsal
 from collegium.version import __version__
 from collegium_accounting.mechanisms import ABSTAIN, IntArray
 
-RUN_FORMAT: Final = 8
+RUN_FORMAT: Final = 9
 """Version of the record: raised with every change of its fields."""
 
 NOT_PRIVATE = "The noise of this run came from a seed: whoever knows it can remove it. Not private; do not publish."
@@ -226,7 +226,7 @@ class RunRecord(Record):
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, ignored_types=(cached_property,))
 
-    format: Literal[8] = RUN_FORMAT
+    format: Literal[9] = RUN_FORMAT
     name: str
     state: str = "labelling"
     """``labelling``, ``labelled``, ``finished`` or ``stopped: why``."""
@@ -271,11 +271,15 @@ class RunRecord(Record):
         return self.student.quality.accuracy if self.student is not None and self.student.quality is not None else None
 
     @property
+    def measured(self) -> Measures | None:
+        """What the parties measured of the student on their own records; None where they did not."""
+        return None if self.evaluation is None else self.evaluation.measures
+
+    @property
     def verdict(self) -> str | None:
         """How good the student is, from "right for …" on: by the holdout, else by the institutions' own records."""
         held_out = None if self.student is None or self.student.quality is None else self.student.quality.verdict
-        measured = None if self.evaluation is None else self.evaluation.measures
-        return held_out or (None if measured is None else measured.verdict)
+        return held_out or (None if self.measured is None else self.measured.verdict)
 
     @property
     def taught(self) -> int:
@@ -332,10 +336,6 @@ class RunRecord(Record):
             else:
                 party.failures.append(PartyFailure(when=f"round {number}", outcome=outcome))
 
-    def note_seconds(self, step: str, seconds: float) -> None:
-        """Add to the time that a step has taken."""
-        self.timings_s[step] = self.timings_s.get(step, 0.0) + seconds
-
 
 Part = TypeVar("Part")
 
@@ -373,7 +373,6 @@ def begun(
     config: RunConfig,
     *,
     sum_mode: str,
-    private_noise: bool,
     pool: ArraySpec,
 ) -> RunRecord:
     """The record of a run that starts or goes on now.
@@ -382,14 +381,14 @@ def begun(
     ----------
     held : the record of an earlier start of this run, None where there is none. What it says of parties, rounds,
         choices, student and times stays.
-    private_noise : whether the noise comes from the operating system's randomness.
     """
+    private = config.seed is None
     record = RunRecord(
         name=config.name,
         asked=config.model_dump(mode="json"),
         versions=_versions(),
-        private=private_noise,
-        cautions=[*([] if private_noise else [NOT_PRIVATE]), *([REHEARSAL] if is_rehearsal(config.name) else [])],
+        private=private,
+        cautions=[*([] if private else [NOT_PRIVATE]), *([REHEARSAL] if is_rehearsal(config.name) else [])],
         pool=PoolRecord(sha256=pool.sha256, inputs=pool.shape[0]),
         sum_mode=sum_mode,
     )
@@ -423,8 +422,8 @@ def labels_record(
     labels : a class, ABSTAIN or UNASKED for each query, shape ``[queries]``.
     indices : the queries' positions in the pool, shape ``[queries]``.
     """
-    given = labels[labels >= 0]
-    truth = public.pool.y
+    issued, truth = labels >= 0, public.pool.y
+    given = labels[issued]
     return LabelsRecord(
         asked=len(labels),
         answered=len(given),
@@ -435,7 +434,7 @@ def labels_record(
             ClassCount(class_name=name, labels=count)
             for name, count in zip(task.classes, _labels_per_class(given, task), strict=True)
         ],
-        quality=None if truth is None else label_quality(labels, truth[indices], task),
+        quality=None if truth is None else prediction_quality(given, truth[indices[issued]], task),
     )
 
 

@@ -104,17 +104,14 @@ class Findings:
 
         asks = [self.asked] if self.foreseen.asks_labels else []
         asks += [_COUNTED.get(one, one.replace("_", " ")) for one in self.foreseen.counts]
-        text = (
-            templates("coordinator.run")
-            .get_template("screen.txt.j2")
-            .render(
-                vars(self),
-                seen=self.foreseen,
-                asks=asks,
-                uncapped=self.most_records == MAX_RECORDS_PER_PARTY,
-                within=within(self.holdout_records) if self.holdout_records else None,
-                drowned=DROWNED,
-                clear=CLEAR,
-            )
+        template = templates("coordinator.run").get_template("screen.txt.j2")
+        text = template.render(
+            vars(self),
+            seen=self.foreseen,
+            asks=asks,
+            uncapped=self.most_records == MAX_RECORDS_PER_PARTY,
+            within=within(self.holdout_records) if self.holdout_records else None,
+            drowned=DROWNED,
+            clear=CLEAR,
         )
         return text.splitlines()

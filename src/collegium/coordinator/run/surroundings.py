@@ -117,8 +117,6 @@ class RunSetup:
     config: RunConfig
     reach: Reach
     storage: Storage
-    positions: Sequence[int] | None
-    """The pool's inputs to label, in this order; those that ``config`` asks where it is None."""
     compute: Compute
     watch: Watch
     vote_sum: VoteSum = field(init=False)
@@ -169,7 +167,8 @@ class RunNotes:
         """Note how long what is done within this context takes, as a part of ``step``."""
         began_s = self.now_s()
         yield
-        self.record.note_seconds(step, self.now_s() - began_s)
+        taken_s = self.record.timings_s
+        taken_s[step] = taken_s.get(step, 0.0) + self.now_s() - began_s
 
     @contextmanager
     def errors_noted(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ chosen from, so that a resumed run asks the same inputs.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,8 @@ from collegium_accounting.mechanisms import IntArray
 COMPONENTS = 64
 """Principal components of the pool's histograms, pixels or columns that are compared."""
 
-GIVEN = "given"
-"""The choice of a run whose caller named the inputs."""
+ALL = "all"
+"""The choice of a run whose labels follow from sums over all records: these label every input."""
 
 
 class Plan:
@@ -38,8 +38,6 @@ class Plan:
     Parameters
     ----------
     spec : names the pool.
-    positions : the inputs to ask; where it is None, chosen by the configuration, and all of the pool where one sum
-        over all records labels them.
 
     Raises
     ------
@@ -47,12 +45,10 @@ class Plan:
         When more queries are asked than the pool has inputs, or they are compared by what the inputs do not have.
     """
 
-    def __init__(self, config: RunConfig, spec: ArraySpec, positions: Sequence[int] | None = None) -> None:
+    def __init__(self, config: RunConfig, spec: ArraySpec) -> None:
         self._config, self._spec = config, spec
-        if positions is None and about_all_records(config.mechanism.kind):
-            positions = range(spec.shape[0])  # one sum labels every input
-        self._positions = None if positions is None else np.asarray(positions, dtype=np.int64)
-        self.size = config.queries.count if self._positions is None else len(self._positions)
+        self._choice: str = ALL if about_all_records(config.mechanism.kind) else config.queries.choice
+        self.size = spec.shape[0] if self._choice == ALL else config.queries.count
         check_count(self.size, spec.shape[0])
         images = isinstance(config.task.inputs, ImageInputs)
         self._features = config.queries.features or ("hog" if images else "raw")
@@ -66,16 +62,13 @@ class Plan:
         Whoever changes the student's settings later keeps the queries, and hence the labels that are paid for.
         """
         settings = self._config.queries.model_dump(mode="json", include={"choice", "features"})
-        made_of = [settings, self.size, self._config.seed, self._spec.sha256]
-        if self._positions is not None:
-            made_of.append(self._positions.tolist())
+        made_of = [self._choice, settings, self.size, self._config.seed, self._spec.sha256]
         return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
 
     @property
     def needs_training(self) -> bool:
         """Whether a network has to be trained before the queries can be chosen."""
-        chosen = self._positions is None and self._config.queries.choice != "random"
-        return chosen and self._features == "pretrained"
+        return self._choice not in (ALL, "random") and self._features == "pretrained"
 
     def noted(self, record: RunRecord) -> IntArray | None:
         """The queries that ``record`` has; None where none are chosen yet."""
@@ -89,22 +82,20 @@ class Plan:
         """The queries that ``record`` has, with their labels in ``held``; and their keys."""
         indices = self.noted(record)
         if indices is None:
-            return LabelSet.nothing(), []
+            return LabelSet.of(np.empty(0, dtype=np.int64), [], {}), []
         keys = [query_key(pool[index], study) for index in indices]
         return LabelSet.of(indices, keys, held), keys
 
     def choose(self, pool: NDArray[Any], trainer: StudentTrainer) -> ChosenQueries:
         """The queries: distinct positions in the pool ``[inputs, …]``, and how they are chosen."""
-        choice: str = self._config.queries.choice
         seed = self._config.seed or 0
-        if self._positions is not None:
-            choice, indices = GIVEN, self._positions
-        elif choice == "random":
+        if self._choice == ALL:
+            indices = np.arange(len(pool))
+        elif self._choice == "random":
             indices = choose_queries(len(pool), self.size, seed)
         else:
-            nothing = np.empty(0, dtype=np.int64)
-            indices = representatives(self._compared(pool, trainer), self.size, nothing, seed)
-        return ChosenQueries(origin=self.origin, choice=choice, indices=indices.tolist())
+            indices = representatives(self._compared(pool, trainer), self.size, seed)
+        return ChosenQueries(origin=self.origin, choice=self._choice, indices=indices.tolist())
 
     def _compared(self, pool: NDArray[Any], trainer: StudentTrainer) -> NDArray[Any]:
         """The features by which inputs are compared."""

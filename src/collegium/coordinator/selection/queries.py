@@ -57,16 +57,15 @@ _CLUSTERED_INPUTS = 2**15
 """Of a larger pool, the centres of clusters are found among so many inputs at random: its time then grows linearly."""
 
 
-def representatives(features: NDArray[Any], count: int, asked: IntArray, seed: int) -> IntArray:
-    """``count`` positions of the pool: the inputs nearest to the centres of clusters without an input asked before.
+def representatives(features: NDArray[Any], count: int, seed: int) -> IntArray:
+    """``count`` positions of the pool: the inputs nearest to the centres of as many clusters.
 
-    As in Hacohen, Dekel and Weinshall 2022 (TypiClust, section 3): as many clusters as there are inputs asked and to
-    ask; of those not covered yet the largest first, so that where a budget ends early, what was asked stands for most.
+    As in Hacohen, Dekel and Weinshall 2022 (TypiClust, section 3): those of the largest clusters come first, so that
+    where a budget ends early, what was asked stands for most.
 
     Parameters
     ----------
     features : of the pool, ``[inputs, dimensions]``; public.
-    asked : positions asked before.
 
     Raises
     ------
@@ -75,22 +74,17 @@ def representatives(features: NDArray[Any], count: int, asked: IntArray, seed: i
     """
     from sklearn.cluster import KMeans
 
-    _check_distinct(features, len(asked) + count)
+    _check_distinct(features, count)
     values = np.asarray(features, dtype=np.float32)
-    number = len(asked) + count
-    clusters = KMeans(number, n_init=4 if number <= _FEW_CLUSTERS else 1, random_state=seed)
-    few = max(_CLUSTERED_INPUTS, 16 * number)
+    clusters = KMeans(count, n_init=4 if count <= _FEW_CLUSTERS else 1, random_state=seed)
+    few = max(_CLUSTERED_INPUTS, 16 * count)
     some = values if len(values) <= few else values[np.random.default_rng([seed, 0x72]).permutation(len(values))[:few]]
     distances = clusters.fit(some).transform(values)
-    labels = distances.argmin(axis=1)
-    covered = set(labels[asked].tolist())
-    distances[asked] = np.inf
+    sizes = np.bincount(distances.argmin(axis=1), minlength=count)
     chosen: list[int] = []
-    sizes = np.bincount(labels, minlength=number)
     for cluster in np.argsort(-sizes, kind="stable"):
-        if len(chosen) < count and int(cluster) not in covered:
-            chosen.append(int(distances[:, cluster].argmin()))
-            distances[chosen[-1]] = np.inf
+        chosen.append(int(distances[:, cluster].argmin()))
+        distances[chosen[-1]] = np.inf
     return np.array(chosen, dtype=np.int64)
 
 

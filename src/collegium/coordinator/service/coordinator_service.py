@@ -61,8 +61,7 @@ class CoordinatorService:
         self._sessions = SessionService(
             config, pool=public.spec, wait_s=wait_s, on_event=on_event, patience_s=patience_s
         )
-        self.traffic = self._sessions.parties.traffic
-        """Bytes of the messages to and from each party."""
+        self.parties = self._sessions.parties
         self._aside: set[str] = set()
 
     @contextmanager
@@ -83,18 +82,10 @@ class CoordinatorService:
         try:
             result = self._complete()
         except BudgetExceeded as error:
-            self._sessions.parties.farewell(f"the run stopped: {error}")
+            self.parties.farewell(f"the run stopped: {error}")
             raise
-        self._sessions.parties.farewell("the run is finished")
+        self.parties.farewell("the run is finished")
         return result
-
-    def farewell(self, reason: str) -> None:
-        """Tell the parties that nothing more comes."""
-        self._sessions.parties.farewell(reason)
-
-    def rest(self) -> None:
-        """Stay up after a study: parties may enrol, and those that stay wait on their connections."""
-        self._sessions.parties.welcome_again()
 
     def _complete(self) -> RunRecord:
         """Run to the end, whoever joins or leaves meanwhile."""
@@ -103,7 +94,7 @@ class CoordinatorService:
             asks = not self._all_labelled()
             roster = self._roster(self._sessions.await_quorum() if asks else self._sessions.members())
             if asks:
-                self._sessions.parties.announce(roster)
+                self.parties.announce(roster)
             try:
                 record = self._coordinator(roster, roster.signing_keys()).run()
                 if record.state != "labelling":
@@ -164,7 +155,7 @@ class CoordinatorService:
 
         return CoordinatorRun(
             self._config.run,
-            Reach(self._sessions.parties, roster.admitted(), signing_keys),
+            Reach(self.parties, roster.admitted(), signing_keys),
             Storage(place.run, ledger=place.ledger, signer=self._sessions.signing_key, study=self._study),
             public=self._public,
             compute=Compute(settings.device, settings.threads),

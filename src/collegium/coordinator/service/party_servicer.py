@@ -6,6 +6,7 @@ Every method but `PartyServicer.__init__` runs on the server's asyncio loop. Oth
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -14,7 +15,7 @@ from typing import Any
 
 from collegium import limits
 from collegium.coordinator.service.outstanding import Outstanding, Pending, Session
-from collegium.coordinator.service.peer_events import EventKind, OnEvent, look_at, telling, uncancelled
+from collegium.coordinator.service.peer_events import EventKind, OnEvent, SessionEvent, look_at, uncancelled
 from collegium.data.task import Task
 from collegium.errors import CannotServe, CollegiumError, IdentityError, OtherPurpose, ProtocolViolation, Unreachable
 from collegium.protocol.certificates import Subject
@@ -25,6 +26,8 @@ from collegium.protocol.messages import Reply
 from collegium.protocol.replies import Failure, ReplyBody
 from collegium.protocol.roster import Roster
 from collegium.protocol.v1 import collegium_pb2 as pb
+
+logger = logging.getLogger("collegium.sessions")
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class PartyServicer:
         self.traffic = defaultdict[str, Traffic](Traffic)
         self.present: set[str] = set()
         self.changed = threading.Condition()
-        self._roster, self._limits, self._tell = roster, session_limits, telling(on_event)
+        self._roster, self._limits, self._on_event = roster, session_limits, on_event
         self._task_json = task.model_dump_json()
         self._announced: pb.RosterUpdate | None = None
         self._arrivals = Arrivals(session_limits.hello_timeout_s)
@@ -243,6 +246,13 @@ class PartyServicer:
             self._tell("violation", session.subject.name, session.peer, str(error), error.code)
             body = Failure.of(error)
         self.requests.answer(request, body)
+
+    def _tell(self, kind: EventKind, party: str | None, peer: str, detail: str, code: str = "") -> None:
+        """Tell the observer of an event; one that fails disturbs no session."""
+        try:
+            self._on_event(SessionEvent(kind, party, peer, detail, code))
+        except Exception:
+            logger.exception("an observer of sessions failed")
 
     # -- sessions -----------------------------------------------------------------------------
 

@@ -1,12 +1,9 @@
 """What happens to connections at the coordinator's port, and how a task reads from one."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
-
-logger = logging.getLogger("collegium.sessions")
 
 Result = TypeVar("Result")
 
@@ -28,18 +25,6 @@ class SessionEvent:
 
 
 OnEvent = Callable[[SessionEvent], None]
-
-
-def telling(on_event: OnEvent) -> Callable[..., None]:
-    """Tells ``on_event`` of an event, given as its fields; an observer that fails disturbs no session."""
-
-    def tell(kind: EventKind, party: str | None, peer: str, detail: str, code: str = "") -> None:
-        try:
-            on_event(SessionEvent(kind, party, peer, detail, code))
-        except Exception:
-            logger.exception("an observer of sessions failed")
-
-    return tell
 
 
 def uncancelled(reading: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:

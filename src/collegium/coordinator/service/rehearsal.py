@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from collegium.coordinator.membership.members import Members
@@ -62,7 +62,6 @@ class Rehearsed:
 class _Watched:
     """What is seen while a rehearsal goes on."""
 
-    now_s: Callable[[], float]
     seconds: dict[str, float] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
@@ -72,7 +71,7 @@ class _Watched:
 
     def take_step(self, step: Progress) -> None:
         """The time since the last step counts for this one."""
-        now = self.now_s()
+        now = time.monotonic()
         if self._since_s is not None:
             self.seconds[step.step] = self.seconds.get(step.step, 0.0) + now - self._since_s
         self._since_s = now
@@ -88,14 +87,7 @@ class _Watched:
             self.refused[event.party] = "it serves its records; it must run party rehearse" if serves else event.detail
 
 
-def rehearse(
-    config: ConsortiumConfig,
-    public: PublicData,
-    *,
-    wait_s: float,
-    patience_s: float,
-    now_s: Callable[[], float] = time.monotonic,
-) -> Rehearsed:
+def rehearse(config: ConsortiumConfig, public: PublicData, *, wait_s: float, patience_s: float) -> Rehearsed:
     """Do the whole run with the parties that rehearse; ledger and run of a rehearsal before are removed.
 
     Parameters
@@ -109,7 +101,7 @@ def rehearse(
     """
     consortium = config.consortium.model_copy(update={"rehearsal": True})
     config = config.model_copy(update={"consortium": consortium})
-    place, watched, failed, record = config.place, _Watched(now_s), None, None
+    place, watched, failed, record = config.place, _Watched(), None, None
     shutil.rmtree(place.ledger.parent, ignore_errors=True)
     service = CoordinatorService(
         config,
@@ -126,12 +118,12 @@ def rehearse(
             failed = str(error)
             outcomes = error.outcomes if isinstance(error, QuorumNotReached) else {}
             watched.failures = {name: one for name, one in outcomes.items() if one != ANSWERED}
-            service.farewell(f"the rehearsal failed: {error}")
+            service.parties.farewell(f"the rehearsal failed: {error}")
     record = record or RunFolder(place.run).read()
     members, student = place.members.read(), RunFolder(place.run).student
     parties = {name: _wrong(name, members, watched, record) for name in members.expected()}
     file = str(student) if student.exists() else None
-    return Rehearsed(failed, parties, watched.seconds, dict(service.traffic), file)
+    return Rehearsed(failed, parties, watched.seconds, dict(service.parties.traffic), file)
 
 
 def _wrong(name: str, members: Members, watched: _Watched, record: RunRecord | None) -> str | None:

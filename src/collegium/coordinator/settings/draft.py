@@ -166,6 +166,8 @@ class _Column:
         self._texts, self._written = texts[known].tolist(), pd.Series(written(values)[known], dtype=object)
         self._numbers = self._days = np.empty(0)
         self._no_number, self._no_date = list[str](), list[str]()
+        self.different = set(self._texts)
+        """Its values, missing ones aside."""
 
     def reads(self, kind: str, how: DataSource, spelling: Mapping[str, str]) -> int:
         """How many of some values are numbers, or dates, under a spelling; 0 where they are too few for that."""
@@ -180,27 +182,20 @@ class _Column:
         self._numbers, self._no_number = _read(self._written, "number", how)
         self._days, self._no_date = _read(self._written, "date", how)
 
-    @property
-    def _is_number(self) -> bool:
-        return not self._no_number
-
-    @property
-    def _is_date(self) -> bool:
-        return not self._no_date
-
     def kind(self) -> tuple[str, str]:
         """One of `KINDS`, and why where it is ``out``."""
-        different = len(self.different)
+        different, number, date = len(self.different), not self._no_number, not self._no_date
         one_each = different == self._rows >= ROWS_THAT_TELL
         if different < 2:
             one = "one value beside 'none', which counts as missing" if self.none else "the same value in every row"
             return "out", one if self._texts else "no values"
-        if self._is_number and not self._is_date:  # 20260131 is both
+        if number and not date:  # 20260131 is both
             whole = bool((self._numbers == np.rint(self._numbers)).all())
             if whole and one_each:
                 return "out", "a whole number of its own in every row; a number that names a row is no input"
-            return "category" if whole and self._few else "number", ""
-        if self._is_date:
+            few = different <= FEW_CODES and len(self._texts) >= ROWS_PER_CODE * different
+            return "category" if whole and few else "number", ""  # few whole numbers are probably codes
+        if date:
             return "date", ""
         for unread, what in ((self._no_number, "numbers"), (self._no_date, "dates")):
             if len(unread) <= (1 - READABLE) * len(self._texts):
@@ -211,27 +206,16 @@ class _Column:
             return "out", f"{different} different texts in {self._rows} rows; a name or an identity is no input"
         return "category", ""
 
-    @property
-    def different(self) -> set[str]:
-        """Its values, missing ones aside."""
-        return set(self._texts)
-
-    @property
-    def _few(self) -> bool:
-        """Whether so few values differ that whole numbers are probably codes."""
-        different = len(self.different)
-        return different <= FEW_CODES and len(self._texts) >= ROWS_PER_CODE * different
-
     def line(self, kind: str, categories: int) -> str:
         """The table of TOML that describes the column; ConfigurationError where its values are of another kind."""
         name = toml_value(self._name)
         if kind == "category":
             counts = Counter(self._texts).most_common(categories)
             more = len(self.different) - len(counts)
-            note = "  # codes? For an amount, write --column NAME=number" if self._is_number else ""
+            note = "  # codes? For an amount, write --column NAME=number" if not self._no_number else ""
             note = f"  # {more} rarer values count as any other" if more else note
             return f'{{ kind = "category", name = {name}, categories = {toml_value(_in_order(counts))} }},{note}'
-        if not self._texts or not (self._is_number if kind == "number" else self._is_date):
+        if not self._texts or (self._no_number if kind == "number" else self._no_date):
             raise ConfigurationError(f"the values of the column {self._name!r} are no {kind}s")
         if kind == "date":
             low, high = (EPOCH + timedelta(days=int(day)) for day in (self._days.min(), self._days.max()))

@@ -62,9 +62,17 @@ class Encoder(FittedNetwork):
     def features(self, x: NDArray[Any]) -> NDArray[np.float32]:
         """The mean of what several weak changes of each image look like, shape ``[n, d]``, of images as the task says.
 
-        A mean of unit vectors: neighbours among them agree in class more often than among single looks.
+        A mean of unit vectors: neighbours among them agree in class more often than among single looks. Leaves the
+        network in evaluation mode.
         """
-        return network_features(self.network, x, self.device, views=_VIEWS)
+        encoder, draws, rows = encoder_of(self.network.eval()), torch.Generator().manual_seed(0), []
+        with torch.no_grad():
+            for start in range(0, len(x), _AT_ONCE):
+                images = network_inputs(x[start : start + _AT_ONCE]).to(self.device)
+                looks = [augment(images, WEAK, draws) for _ in range(_VIEWS)]
+                units = [F.normalize(encoder(look).float().flatten(1), dim=1) for look in looks]
+                rows.append(torch.stack(units).mean(dim=0).cpu().numpy())
+        return np.concatenate(rows).astype(np.float32)
 
 
 def pretrained(problem: LearningProblem, settings: Pretraining, progress: StepCallback | None = None) -> Encoder:
@@ -103,24 +111,6 @@ def pretrained(problem: LearningProblem, settings: Pretraining, progress: StepCa
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 save_arrays(beside, _PROCEDURE, weights_of(network))
     return Encoder(problem.task, network, problem.device)
-
-
-def network_features(network: nn.Module, x: NDArray[Any], device: str, *, views: int = 0) -> NDArray[np.float32]:
-    """What comes before the last layer of ``network``, as unit vectors ``[n, d]``.
-
-    With ``views`` the mean of the vectors of so many weak changes of each image instead. Leaves the network in
-    evaluation mode.
-    """
-    encoder = encoder_of(network.eval())
-    draws = torch.Generator().manual_seed(0)
-    rows = []
-    with torch.no_grad():
-        for start in range(0, len(x), _AT_ONCE):
-            images = network_inputs(x[start : start + _AT_ONCE]).to(device)
-            looks = [augment(images, WEAK, draws) for _ in range(views)] or [images]
-            units = [F.normalize(encoder(look).float().flatten(1), dim=1) for look in looks]
-            rows.append(torch.stack(units).mean(dim=0).cpu().numpy())
-    return np.concatenate(rows).astype(np.float32)
 
 
 def contrast_loss(views: Tensor, temperature: float) -> Tensor:

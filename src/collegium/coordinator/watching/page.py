@@ -66,21 +66,18 @@ def render(snapshot: Mapping[str, Any]) -> str:
     at = datetime.fromisoformat(snapshot["at"])
     shown: dict[str, Any] = plain(snapshot)
     late = {one["party"]: f"; {one['when']}: {_meaning(code_of(one['outcome']))}" for one in snapshot["last_failures"]}
-    return (
-        templates("coordinator.watching")
-        .get_template("status.html.j2")
-        .render(
-            shown,
-            style=STYLE,
-            script=SCRIPT,
-            doing=_doing(snapshot),
-            stages=_stages(snapshot["asks"], snapshot["phase"]["step"]),
-            time=at.strftime("%H:%M:%S"),
-            rows=sorted(
-                (_row(name, party, at, late.get(name, "")) for name, party in shown["parties"].items()), key=_place
-            ),
-            troubles=_troubles(snapshot),
-        )
+    template = templates("coordinator.watching").get_template("status.html.j2")
+    return template.render(
+        shown,
+        style=STYLE,
+        script=SCRIPT,
+        doing=_doing(snapshot),
+        stages=_stages(snapshot["asks"], snapshot["phase"]["step"]),
+        time=at.strftime("%H:%M:%S"),
+        rows=sorted(
+            (_row(name, party, at, late.get(name, "")) for name, party in shown["parties"].items()), key=_place
+        ),
+        troubles=_troubles(snapshot),
     )
 
 

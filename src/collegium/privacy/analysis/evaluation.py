@@ -10,9 +10,9 @@ records like those that were counted, not about these records alone.
 import math
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from collegium.privacy.evaluation_cells import BINS, MIDDLES, Layout
+from collegium.settings import Frozen
 from collegium_accounting.renyi import FloatArray
 from collegium_accounting.units import IntArray
 
@@ -24,10 +24,8 @@ _SIGNAL = 3.0
 _DRAWS = 2_000
 
 
-class Estimate(BaseModel):
+class Estimate(Frozen):
     """A figure, its standard error, and an interval that contains the true value in 95 % of all cases."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     value: float
     error: float
@@ -38,7 +36,7 @@ class Estimate(BaseModel):
         return f"{100 * self.value:.1f} % ({100 * self.low:.1f} to {100 * self.high:.1f})"
 
 
-class Measures(BaseModel):
+class Measures(Frozen):
     """The quality of one classifier on the parties' records; None where the noise is larger than the counts.
 
     Attributes
@@ -51,8 +49,6 @@ class Measures(BaseModel):
     calibration_error : mean distance between a bin's middle and the frequency in it, over bins and classes.
     confusion : estimated records by true class (rows) and predicted class (columns); may be below 0.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     classes: tuple[str, ...]
     records: Estimate

@@ -10,10 +10,6 @@ from collegium.privacy.ledger.chain import Entry
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.stated_laws import check_terms
-from collegium_accounting.analysis.epsilons import Epsilons, StageCharge, with_published
-from collegium_accounting.mechanisms import AddedBy, Adjacency, Stage, Unit, create, known_names
-
-_NOT_PARAMETERS = ("name", "bound")
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class LedgerReport:
         How many values ε could have had, had answers stopped the rounds elsewhere: it holds at so many times δ then.
         None where that is not bounded.
     units : mapping
-        Every ε for each unit (``record``, ``party``) that charges are stated for.
+        ε for each unit (``record``, ``party``) that charges are stated for.
     queries_charged : int
         Answers that were paid for.
     by_queries : tuple of pairs
@@ -49,7 +45,7 @@ class LedgerReport:
     earlier_terms: tuple[Terms, ...]
     delta: float
     adaptive: bool
-    units: Mapping[str, Epsilons]
+    units: Mapping[str, float]
     queries_charged: int
     by_queries: tuple[tuple[int, float], ...]
     adjacency: tuple[str, ...]
@@ -60,7 +56,7 @@ class LedgerReport:
     @property
     def epsilon(self) -> float:
         """The ε that may be published for the unit of the terms."""
-        return self.units[self.terms.unit].epsilon
+        return self.units[self.terms.unit]
 
 
 def charged_epsilons(ledger: Ledger) -> dict[str, float]:
@@ -82,11 +78,6 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
         held = replace(entry.terms, blocks={})
         if held != terms and held not in earlier:
             earlier.append(held)
-    units = {}
-    for name, charged in charged_epsilons(ledger).items():
-        stages = _stage_charges(entries, name, terms.adjacency)
-        known = Epsilons(charged, delta)
-        units[name] = known if stages is None else with_published(known, stages)
     with ledger.reading() as chain:
         adaptive, values = chain.spending.adaptive, chain.spending.values
     return LedgerReport(
@@ -94,7 +85,7 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
         earlier_terms=tuple(earlier),
         delta=delta,
         adaptive=adaptive,
-        units=units,
+        units=charged_epsilons(ledger),
         queries_charged=sum(_charge(entry).queries for entry in entries if _asks(entry)),
         by_queries=_by_queries(entries),
         adjacency=tuple(sorted({entry.terms.adjacency for entry in entries})),
@@ -116,35 +107,6 @@ def _asks(entry: Entry) -> bool:
     free = any(not other.laws for other in entry.terms.blocks.values())
     whole = block.fixed or block.rounds is None or free
     return bool(_charge(entry).queries_sha256) and not (block.laws and whole)
-
-
-def _stage_charges(entries: Sequence[Entry], unit: str, adjacency: str) -> list[StageCharge] | None:
-    """Equal charges added up, their stages made from the terms; None where one is not stated for the unit."""
-    queries: dict[tuple[Stage, int], int] = {}
-    for entry in entries:
-        charge, terms = _charge(entry), entry.terms
-        if not terms.blocks[charge.purpose].laws:
-            continue  # paid for with the run as a whole
-        stage = _stage(entry)
-        if unit not in terms.votes_per_unit or terms.adjacency != adjacency or stage is None:
-            return None
-        key = (stage, terms.votes_per_unit[unit])
-        queries[key] = queries.get(key, 0) + charge.queries
-    return [StageCharge(stage, Unit(votes, Adjacency(adjacency)), count) for (stage, votes), count in queries.items()]
-
-
-def _stage(entry: Entry) -> Stage | None:
-    """The stage of the run's mechanism that was charged; None where it is another one, such as of an evaluation.
-
-    None as well where the package of the mechanism is not installed.
-    """
-    held = dict(entry.terms.mechanism)
-    if held.get("name") not in known_names():
-        return None
-    given = {name: value for name, value in held.items() if name not in _NOT_PARAMETERS}
-    stages = create(str(held["name"]), **given).summed(AddedBy(entry.terms.honest_survivors))
-    purpose = _charge(entry).purpose.partition(" of ")[0]  # a study may pay for its run as a whole
-    return next((stage for stage in stages if stage.name == purpose), None)
 
 
 def _by_queries(entries: Sequence[Entry]) -> tuple[tuple[int, float], ...]:

@@ -9,8 +9,8 @@ those of one person count as one, but those of one institution do not.
 """
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from collegium.settings import Frozen
 from collegium_accounting.renyi import FloatArray
 from collegium_accounting.units import IntArray
 
@@ -21,7 +21,7 @@ _DRAWS = 2_000
 _SIGNAL = 3.0
 
 
-class PoolFit(BaseModel):
+class PoolFit(Frozen):
     """What the counts say; ``p_value`` is None where the noise is larger than the counts.
 
     Attributes
@@ -29,8 +29,6 @@ class PoolFit(BaseModel):
     missing : the estimated share of the records that lie where the pool has too few inputs.
     noticed : records far from all of the pool are noticed from about this share on, in 19 of 20 cases.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     p_value: float | None
     missing: float

@@ -33,10 +33,7 @@ class Checkpoints:
         """The chain that the owner's last one was taken of, where the file still holds its last entry."""
         kept = self._store.checkpoint()
         chain = recalled(*kept, self._owner) if kept and self._owner else None
-        if chain is None or chain.head is None:
-            return None
-        rows = self._store.rows(chain.head.seq, 1)
-        if not rows or (rows[0].seq, rows[0].hash) != (chain.head.seq, chain.head.hash):
+        if chain is None or chain.head is None or not self._store.holds(chain.head):
             return None
         self._kept_at = chain.head.seq
         return chain

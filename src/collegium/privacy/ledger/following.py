@@ -80,8 +80,8 @@ class FollowedLedger:
     def require(self, head: Head) -> None:
         """LedgerCorrupt unless the ledger still holds this entry: it was cut, or an older copy took its place."""
         with self._lock:
-            rows = self._store.rows(head.seq, 1)
-        if not rows or (rows[0].seq, rows[0].hash) != (head.seq, head.hash):
+            held = self._store.holds(head)
+        if not held:
             raise LedgerCorrupt(
                 f"the ledger {self.path} lacks entry {head.seq}, which it had: it was cut, or an older copy was put in "
                 "its place; restore the newest one, or start in another folder"

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from collegium.errors import LedgerCorrupt, StorageError
-from collegium.privacy.ledger.chain import Row
+from collegium.privacy.ledger.chain import Head, Row
 from collegium.privacy.ledger.witness import Witness
 
 BUSY_TIMEOUT_S = 60.0
@@ -95,6 +95,11 @@ class EntryStore:
         """Rows from ``from_seq`` on, in order, as of one moment; all of them where ``at_most`` is -1."""
         with _reported(self.path):
             return [Row(*row) for row in self._connection.execute(self._sql(ROWS), (from_seq, at_most))]
+
+    def holds(self, head: Head) -> bool:
+        """Whether this entry is there, with this hash."""
+        rows = self.rows(head.seq, 1)
+        return bool(rows) and (rows[0].seq, rows[0].hash) == (head.seq, head.hash)
 
     def checkpoint(self) -> tuple[bytes, bytes] | None:
         """State and signature as `keep` was given them, or as somebody has changed them since."""
