@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from collegium_accounting.divergences.grids import NoiseLaw, ThresholdTestLaw
-from collegium_accounting.divergences.laws import Levels, levels_of
 from collegium_accounting.renyi import FloatArray, check_orders
 from collegium_accounting.units import Adjacency, IntArray, checked_counts
-from collegium_reproduction.neighbouring_laws import Neighbourhood, neighbourhood
+from collegium_reproduction.neighbouring_laws import Levels, Neighbourhood, levels_of, neighbourhood
 
 _SERIES_BELOW = 1e-3
 _LINEAR_BELOW = 500.0

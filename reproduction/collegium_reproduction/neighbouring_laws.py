@@ -1,21 +1,115 @@
 """The law of the noisy argmax of every histogram that neighbours one, from one pass over a grid.
 
-A neighbour takes one vote from a class of level a and gives one to a class of level b (`divergences.laws.Levels`). Only
+A neighbour takes one vote from a class of level a and gives one to a class of level b (`Levels`). Only
 two factors of each integrand change, by ratios u_a(t) and v_b(t), so all pairs (a, b) are one matrix product per level:
 base integrand × u_a × v_b, summed over the grid.
 """
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium_accounting.divergences.grids import NoiseLaw, Tables, tables
-from collegium_accounting.divergences.laws import Levels, win_log_probabilities
+from collegium_accounting.divergences.grids import (
+    NoiseLaw,
+    Tables,
+    gaussian_range,
+    gaussian_step,
+    log_normal_cdf,
+    tables,
+)
 from collegium_accounting.renyi import FloatArray
 from collegium_accounting.units import Adjacency, IntArray
 
 _SAFE_LOG_RATIO = 300.0
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Histograms of one batch as distinct counts: ``count`` and ``multiplicity``, shape ``[queries, levels]``.
+
+    Under continuous noise equal counts win equally often, and the cost depends on the number of levels. Under discrete
+    noise ties go to the lowest index, so each class is its own level.
+
+    Levels of multiplicity 0 are padding. ``classes`` is the number of classes of every histogram.
+    """
+
+    count: IntArray
+    multiplicity: IntArray
+    classes: int
+
+
+def levels_of(histograms: IntArray, noise: NoiseLaw) -> Levels:
+    """Gather equal counts, unless the noise is discrete; ``histograms`` has the shape ``[queries, classes]``."""
+    queries, classes = histograms.shape
+    if noise.discrete:
+        return Levels(histograms, np.ones_like(histograms), classes)
+    ordered = -np.sort(-histograms, axis=1)
+    starts = np.ones_like(ordered, dtype=bool)
+    starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    level = np.cumsum(starts, axis=1) - 1
+    width = int(level.max(initial=0)) + 1
+    count = np.zeros((queries, width), dtype=np.int64)
+    multiplicity = np.zeros((queries, width), dtype=np.int64)
+    row = np.arange(queries)[:, None]
+    count[row, level] = ordered
+    np.add.at(multiplicity, (np.broadcast_to(row, level.shape), level), 1)
+    return Levels(count, multiplicity, classes)
+
+
+def win_log_probabilities(levels: Levels, table: Tables) -> FloatArray:
+    """log Pr[one class of each level wins], shape ``[queries, levels]``, in log space throughout."""
+    below, upto = table.below[levels.count], table.upto[levels.count]
+    density = table.density[levels.count]
+    multiplicity = levels.multiplicity[:, :, None]
+    before = np.cumsum(multiplicity * below, axis=1) - multiplicity * below
+    after = np.cumsum((multiplicity * upto)[:, ::-1], axis=1)[:, ::-1] - upto
+    integrand = density + before + after
+    peak = integrand.max(axis=2)
+    total: FloatArray = peak + np.log(np.exp(integrand - peak[:, :, None]).sum(axis=2))
+    return total
+
+
+@lru_cache(maxsize=32)
+def tables_of(noise: NoiseLaw, largest: int, classes: int) -> Tables:
+    """`grids.tables`, of the papers' continuous noise too: ``density`` is then with the weights of a quadrature.
+
+    Each integrand is log-concave. Gaussian: the trapezoid rule. Laplace: kinks only at integers, so Gauss-Legendre on
+    unit cells; left of 0 the integrand is a pure exponential and right of the largest count a polynomial in e^{−γt}:
+    both exact.
+    """
+    counts = np.arange(largest + 2, dtype=np.float64)[:, None]
+    if noise.kind == "gaussian":
+        return _gaussian(noise.scale, counts, classes)
+    return _laplace(1.0 / noise.scale, counts, classes) if noise.kind == "laplace" else tables(noise, largest, classes)
+
+
+def _gaussian(sigma: float, counts: FloatArray, classes: int) -> Tables:
+    low, high = gaussian_range(sigma, counts[-1, 0], classes)
+    step = gaussian_step(sigma, classes)
+    z = (np.arange(low, high + step, step) - counts) / sigma
+    density = -0.5 * z * z + math.log(step / (sigma * math.sqrt(2.0 * math.pi)))
+    upto = log_normal_cdf(z)
+    return Tables(density, upto, upto)
+
+
+def _laplace(gamma: float, counts: FloatArray, classes: int) -> Tables:
+    largest = int(counts[-1, 0])
+    cell_nodes, cell_weights = np.polynomial.legendre.leggauss(5)
+    pieces = max(1, math.ceil(gamma * classes / 1.5))
+    starts = np.arange(largest * pieces) / pieces
+    middle = (starts[:, None] + (cell_nodes + 1.0) / (2.0 * pieces)).ravel()
+    middle_weights = np.tile(cell_weights / (2.0 * pieces), largest * pieces)
+    tail_nodes, tail_weights = np.polynomial.legendre.leggauss((classes + 2) // 2)
+    y = (tail_nodes + 1.0) / 2.0
+    points = np.concatenate([[0.0], middle, largest - np.log(y) / gamma])
+    weights = np.concatenate([[1.0 / (gamma * classes)], middle_weights, tail_weights / (2.0 * gamma * y)])
+    z = gamma * (points - counts)
+    density = -np.abs(z) + math.log(gamma / 2.0) + np.log(weights)
+    upto = np.where(z < 0, z - math.log(2.0), np.log1p(-0.5 * np.exp(-np.abs(z))))
+    return Tables(density, upto, upto)
 
 
 @dataclass(frozen=True)
@@ -45,7 +139,7 @@ def neighbourhood(levels: Levels, noise: NoiseLaw, adjacency: Adjacency) -> Neig
     if noise.kind == "gumbel":
         log_base, log_ratio = _softmax(levels, 1.0 / noise.scale, loses, gains)
     else:
-        table = tables(noise, int(levels.count.max(initial=0)), levels.classes)
+        table = tables_of(noise, int(levels.count.max(initial=0)), levels.classes)
         if _steepest(table, noise) < _SAFE_LOG_RATIO:
             log_base, log_ratio = _by_products(levels, table, loses, gains)
         else:

@@ -10,24 +10,22 @@ import math
 import numpy as np
 import pytest
 from collegium_reproduction.continuous_noise import ContinuousNoise
+from collegium_reproduction.neighbouring_laws import levels_of, tables_of, win_log_probabilities
 from scipy.stats import chi2
 
 from collegium_accounting.analysis.audit import audit, clopper_pearson
-from collegium_accounting.divergences.grids import NoiseLaw, tables
-from collegium_accounting.divergences.laws import levels_of, win_log_probabilities
+from collegium_accounting.divergences.grids import NoiseLaw
+from collegium_accounting.divergences.laws import win_probabilities
 from collegium_accounting.mechanisms import SeededNoise, SystemNoise, create, labels
 
 FAILURE = 1e-6
 
 
 def law_of(histogram, kind, scale):
-    histograms = np.array([histogram])
-    noise = NoiseLaw(kind, scale)
     if kind == "gumbel":
         score = np.exp(np.array(histogram) / scale)
         return score / score.sum()
-    levels = levels_of(histograms, noise)
-    return np.exp(win_log_probabilities(levels, tables(noise, max(histogram), len(histogram))))[0]
+    return win_probabilities(np.array([histogram]), NoiseLaw(kind, scale))[0]
 
 
 def statistic(outcomes, law):
@@ -89,7 +87,7 @@ def test_continuous_noise_follows_the_continuous_law(name, parameters, kind, sca
 def _levels(histogram, kind, scale):
     noise = NoiseLaw(kind, scale)
     levels = levels_of(np.array([histogram]), noise)
-    law = np.exp(win_log_probabilities(levels, tables(noise, max(histogram), len(histogram))))[0]
+    law = np.exp(win_log_probabilities(levels, tables_of(noise, max(histogram), len(histogram))))[0]
     return law, levels.multiplicity[0]
 
 

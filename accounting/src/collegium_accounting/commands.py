@@ -11,7 +11,7 @@ from rich.table import Table
 
 from collegium_accounting.analysis import audit as auditing
 from collegium_accounting.analysis import planning
-from collegium_accounting.analysis.account import ANY_NUMBER, PrivacyReport
+from collegium_accounting.analysis.account import PrivacyReport
 from collegium_accounting.analysis.account import account as account_for
 from collegium_accounting.analysis.epsilons import Bound, planned_charges
 from collegium_accounting.errors import ConfigurationError
@@ -44,9 +44,8 @@ def account(
     mechanism: MechanismName,
     delta: Annotated[float, typer.Option(help="The δ of the guarantee.")] = 1e-5,
     votes: Annotated[Path | None, typer.Option(help="Vote counts, one row per query: .npy, .npz, .csv.")] = None,
-    queries: Annotated[int | None, typer.Option(help="The number of queries, in place of --votes.")] = None,
-    screened: Annotated[int | None, typer.Option(help="Queries that the threshold test saw (knn).")] = None,
-    answered: Annotated[int | None, typer.Option(help="Queries that passed that test (knn).")] = None,
+    queries: Annotated[int | None, typer.Option(min=0, help="The number of queries, in place of --votes.")] = None,
+    answered: Annotated[int | None, typer.Option(help="Those that passed a threshold test.")] = None,
     orders: Annotated[str, typer.Option(help="The Rényi orders: paper, wide, or a list such as 1.5,2,8.")] = "wide",
     conversion: Annotated[Conversion, typer.Option(help="How to convert to (ε, δ).")] = Conversion.IMPROVED,
     unit: PrivacyUnit = "record",
@@ -82,18 +81,16 @@ def account(
     given = mechanism_options(context)
     if classes is not None and "classes" in fields_of(mechanism_named(mechanism)):
         given["classes"] = classes
-    count = _queries(queries, screened, None if counts is None else counts.shape[0])
+    count = (queries or 0) if counts is None else len(counts)
     kind, added = mechanism_named(mechanism), AddedBy(honest_survivors)
-    described = create(mechanism, **kind.completed(given, delta=delta, queries=count or 0))
-    if count is None and described.charged_once:
-        count = described.charged_queries(ANY_NUMBER, added)
-    if count is None:
-        raise ConfigurationError("say what to account for: --votes FILE, --queries N, or --screened M --answered N")
+    described = create(mechanism, **kind.completed(given, delta=delta, queries=count))
+    if (queries is None) == (counts is None) and not (described.charged_once and counts is None):
+        raise ConfigurationError("say what to account for: either --queries N or --votes FILE")
     if publish is not None and counts is None:
         raise ConfigurationError("--publish needs --votes; the data-independent ε may be published as it is")
     report = account_for(
         described,
-        queries=count if counts is None else None,
+        queries=queries,
         votes=counts,
         delta=delta,
         answered=answered,
@@ -285,15 +282,6 @@ def audit(
         Console().print(table)
     if not found.consistent:
         raise typer.Exit(1)
-
-
-def _queries(queries: int | None, screened: int | None, votes: int | None) -> int | None:
-    said = [value for value in (votes, queries, screened) if value is not None]
-    if len(said) > 1:
-        raise ConfigurationError("give one of --votes, --queries and --screened")
-    if said and said[0] < 0:
-        raise ConfigurationError(f"the number of queries cannot be negative; got {said[0]}")
-    return said[0] if said else None
 
 
 def _orders(text: str) -> tuple[float, ...]:

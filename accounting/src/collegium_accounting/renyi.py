@@ -138,7 +138,7 @@ def gaussian_curve(l2: float, sigma: float, orders: Sequence[float]) -> RenyiCur
     array([0.25, 0.5 ])
     """
     grid = check_orders(orders)
-    _check_scale(sigma)
+    positive(sigma)
     return RenyiCurve(grid, np.asarray(grid) * (l2 * l2) / (2.0 * sigma * sigma))
 
 
@@ -149,7 +149,7 @@ def laplace_curve(l1: float, scale: float, orders: Sequence[float]) -> RenyiCurv
     convex in s and zero at 0, so moving one entry by all of l1 costs most and the bound covers vectors.
     """
     grid = check_orders(orders)
-    _check_scale(scale)
+    positive(scale)
     alpha, shift = np.asarray(grid), l1 / scale
     up = log(alpha / (2 * alpha - 1)) + (alpha - 1) * shift
     down = log((alpha - 1) / (2 * alpha - 1)) - alpha * shift
@@ -164,7 +164,7 @@ def discrete_laplace_curve(l1: int, scale: float, orders: Sequence[float]) -> Re
     convex in l1 and zero at 0, so moving one entry by all of l1 costs most and the bound covers vectors.
     """
     grid = check_orders(orders)
-    _check_scale(scale)
+    positive(scale)
     alpha, rate = np.asarray(grid), 1.0 / scale
     log_r = -rate * (2.0 * alpha - 1.0)
     log_common = -log1p(exp(-rate)) - log(-expm1(log_r))
@@ -173,6 +173,9 @@ def discrete_laplace_curve(l1: int, scale: float, orders: Sequence[float]) -> Re
     return RenyiCurve(grid, np.maximum((log_common + logaddexp(up, down)) / (alpha - 1.0), 0.0))
 
 
-def _check_scale(scale: float) -> None:
-    if not (math.isfinite(scale) and scale > 0.0):
+def positive(scale: float) -> float:
+    """``scale``, any real number, as a float; ConfigurationError unless it is finite and above 0."""
+    number = float(scale)
+    if not (math.isfinite(number) and number > 0.0):
         raise ConfigurationError(f"a noise scale must be a positive number; got {scale}")
+    return number

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from datetime import date
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -28,6 +28,7 @@ class ImageInputs(Frozen):
     """Images as unsigned bytes, shape ``[height, width, channels]``."""
 
     kind: Literal["image"] = "image"
+    dtype: ClassVar[str] = "uint8"
     height: int = Field(gt=0, le=4096)
     width: int = Field(gt=0, le=4096)
     channels: int = Field(default=1, ge=1, le=4)
@@ -35,10 +36,6 @@ class ImageInputs(Frozen):
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.height, self.width, self.channels)
-
-    @property
-    def dtype(self) -> str:
-        return "uint8"
 
 
 class NumberColumn(Frozen):
@@ -48,6 +45,7 @@ class NumberColumn(Frozen):
     """
 
     kind: Literal["number", "date"] = "number"
+    width: ClassVar[int] = 2
     name: str
     low: float
     high: float
@@ -62,10 +60,6 @@ class NumberColumn(Frozen):
         if not self.low < self.high:
             raise ValueError(f"column {self.name}: low must be below high")
         return self
-
-    @property
-    def width(self) -> int:
-        return 2
 
 
 class CategoryColumn(Frozen):
@@ -87,6 +81,7 @@ class TableInputs(Frozen):
     """Rows of a table, encoded by ``columns`` to 32-bit floats in [0, 1]."""
 
     kind: Literal["table"] = "table"
+    dtype: ClassVar[str] = "float32"
     columns: tuple[Column, ...] = Field(min_length=1)
 
     @property
@@ -99,24 +94,17 @@ class TableInputs(Frozen):
         ends = accumulate(column.width for column in self.columns)
         return [slice(end - column.width, end) for end, column in zip(ends, self.columns, strict=True)]
 
-    @property
-    def dtype(self) -> str:
-        return "float32"
-
 
 class VectorInputs(Frozen):
     """Vectors of ``size`` numbers, such as the embeddings of texts by a public encoder; taken as they are."""
 
     kind: Literal["vector"] = "vector"
+    dtype: ClassVar[str] = "float32"
     size: int = Field(gt=0, le=MAX_FEATURES)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.size,)
-
-    @property
-    def dtype(self) -> str:
-        return "float32"
 
 
 Inputs = Annotated[ImageInputs | TableInputs | VectorInputs, Field(discriminator="kind")]

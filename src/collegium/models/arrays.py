@@ -31,6 +31,15 @@ def save_arrays(path: Path, kind: str, arrays: Mapping[str, NDArray[Any]], /, **
         raise StorageError(f"cannot write {path}: {error}") from error
 
 
+def kinds_in(path: Path) -> dict[str, str]:
+    """What a student's file says of itself, by kind; StorageError where it cannot be read."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return file.metadata() or {}
+    except (OSError, SafetensorError, ValueError) as error:
+        raise StorageError(f"{path.name} cannot be read as a student: {error}") from error
+
+
 def load_arrays(
     path: Path, kind: str, dtypes: Mapping[str, type[np.generic]] | None = None
 ) -> tuple[dict[str, NDArray[Any]], Any]:

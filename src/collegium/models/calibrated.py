@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError, DataError, StorageError
-from collegium.models.arrays import load_arrays, save_arrays
+from collegium.models.arrays import kinds_in, load_arrays, save_arrays
 from collegium.models.student import Student
 
 CALIBRATED_FORMAT = "collegium-calibrated-v1"
@@ -152,9 +151,8 @@ def read_student(path: Path, *, device: str, read: Callable[..., Student]) -> Ca
         file = Path(folder) / path.name
         file.write_bytes(inside.tobytes())
         try:
-            with safe_open(file, framework="numpy") as opened:
-                nested = CALIBRATED_FORMAT in (opened.metadata() or {})
-        except (OSError, SafetensorError, ValueError) as error:
+            nested = CALIBRATED_FORMAT in kinds_in(file)
+        except StorageError as error:
             raise damaged from error
         if nested:  # files in files without end
             raise damaged

@@ -5,8 +5,6 @@ landmark. Where it lies further from that landmark than the first edge, it count
 whatever the region. So a record adds to one cell, which depends on that record and on public facts alone.
 """
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,11 +54,6 @@ class CoverageSpec:
     def cells(self) -> int:
         """The number of cells: regions, then intervals of distance."""
         return self.intervals_from + len(self.edges_squared)
-
-    def digest(self) -> str:
-        """The same text for the same specification."""
-        facts = [self.features.digest(), self.landmarks, self.regions, self.edges_squared]
-        return hashlib.sha256(b"collegium-coverage-v1" + json.dumps(facts).encode()).hexdigest()
 
     def cells_of(self, x: NDArray[Any], pool: NDArray[Any], inputs: Inputs, device: str = "cpu") -> NDArray[np.int64]:
         """The cell of each of ``x`` ``[n, …]``, shape ``[n]``; ``pool`` holds the landmarks.

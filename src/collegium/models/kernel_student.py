@@ -51,16 +51,12 @@ class KernelStudent:
     def __repr__(self) -> str:
         return f"KernelStudent of {len(self.kernel.landmarks)} landmarks"
 
-    def scores(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """φ(x)ᵀ·coefficients, ``[n, classes]``: estimates of Pr[class | input] − 1/C, or of its logarithm.
+    def _scores(self, weights: Weights, x: NDArray[Any]) -> NDArray[np.float64]:
+        """φ(x)ᵀ·coefficients in units of ``weights``: estimates of Pr[class | input] − 1/C, or of its logarithm.
 
         They are drawn towards 0 where noise hides them. Row i depends on ``x[i]`` alone, to the last bit, whichever the
         coefficients are (`codes.Weights`).
         """
-        weights = Weights.of(self.coefficients)
-        return self._whole_scores(weights, x) * weights.unit
-
-    def _whole_scores(self, weights: Weights, x: NDArray[Any]) -> NDArray[np.float64]:
         scores = np.empty((len(x), self.coefficients.shape[1]))
         for start in range(0, len(x), _AT_ONCE):
             vectors = self.kernel(x[start : start + _AT_ONCE]).astype(np.float64)
@@ -73,7 +69,7 @@ class KernelStudent:
         Shape ``[n, classes]``; rows add up to 1.
         """
         weights, share = Weights.of(self.coefficients), 1.0 / len(self.task.classes)
-        scores = self._whole_scores(weights, x)
+        scores = self._scores(weights, x)
         if self.logistic:
             raised = powers_of(scores, weights.unit)
         else:

@@ -12,6 +12,7 @@ from safetensors.numpy import save
 
 from collegium.errors import StorageError
 from collegium.extras import installed, load_plugin, optional_import
+from collegium.models.arrays import kinds_in
 from collegium.models.calibrated import CALIBRATED_FORMAT
 from collegium.models.calibrated import read_student as read_calibrated
 from collegium.models.devices import resolve_device
@@ -48,20 +49,15 @@ def mark_rehearsed(path: Path) -> None:
 def is_rehearsed(path: Path) -> bool:
     """Whether a student's file says that it came of a rehearsal; False for one that cannot be read."""
     try:
-        with safe_open(path, framework="numpy") as file:
-            return REHEARSED in (file.metadata() or {})
-    except (OSError, SafetensorError, ValueError):
+        return REHEARSED in kinds_in(path)
+    except StorageError:
         return False
 
 
 def read_student(path: str | Path, *, device: str = "auto") -> Student:
     """The student in a file that a student's ``save`` wrote; see `published.load_student` for errors."""
     path = Path(path)
-    try:
-        with safe_open(path, framework="numpy") as file:
-            kinds = file.metadata() or {}
-    except (OSError, SafetensorError, ValueError) as error:
-        raise StorageError(f"{path.name} cannot be read as a student: {error}") from error
+    kinds = kinds_in(path)
     if CALIBRATED_FORMAT in kinds:
         return read_calibrated(path, device=device, read=read_student)
     if STUDENT_METHOD in kinds:
@@ -76,13 +72,8 @@ def read_student(path: str | Path, *, device: str = "auto") -> Student:
             )
     else:
         with optional_import("a student that is a network"):
-            kind = (
-                "forests"
-                if FOREST_FORMAT in kinds
-                else "kernel_student"
-                if KERNEL_FORMAT in kinds
-                else "whole_networks"
-            )
+            modules = {FOREST_FORMAT: "forests", KERNEL_FORMAT: "kernel_student"}
+            kind = next((module for key, module in modules.items() if key in kinds), "whole_networks")
             read = importlib.import_module(f"collegium.models.{kind}").read_student
     student: Student = read(path, device=resolve_device(device))
     return student

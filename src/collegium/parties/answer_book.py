@@ -4,10 +4,11 @@ One SQLite file in the party's folder, private, that never leaves it. What belon
 it is on the disk before an answer leaves, or nothing of it is.
 """
 
+import hashlib
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -18,17 +19,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from collegium.clock import utc_now
+from collegium.data import PoolStore
 from collegium.errors import BudgetExceeded, CostRefused, FewPartiesRefused, LedgerCorrupt, StorageError
 from collegium.parties import answered
 from collegium.parties.answered import Answered
 from collegium.parties.answers import Answer
 from collegium.parties.policy import FEW_PARTIES, PolicyConfig
-from collegium.parties.records_known import TABLE, RecordsKnown, last_answered
+from collegium.parties.records_known import TABLE, RecordsKnown, changed
 from collegium.privacy.ledger.chain import Head
 from collegium.privacy.ledger.entry import Terms as LedgerTerms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import EntryStore, connected
-from collegium.protocol.question import Terms
+from collegium.protocol.question import Question
 from collegium_accounting.mechanisms import SumMode
 from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
 from collegium_accounting.units import IntArray
@@ -155,12 +157,28 @@ class AnswerBook:
         with self._using():
             self._pay(asked, len(self._answered.new(asked)), check_only=True)
 
-    def require_parties(self, terms: Terms, parties: int) -> None:
-        """Raise FewPartiesRefused for an exact sum over a roster of fewer parties than the institution agreed to."""
-        if terms.sum_mode == SumMode.MASKED and parties < FEW_PARTIES and not self._policy.few_parties:
+    def asked(self, run_id: str, question: Question, roster: Mapping[str, bytes], pools: PoolStore) -> Answer:
+        """What a question within a run asks of this party; see `Answer.to` for errors.
+
+        Parameters
+        ----------
+        roster : Ed25519 public key of each party that the answer is summed with, by name.
+        pools : tells which inputs the question names.
+
+        Raises
+        ------
+        FewPartiesRefused
+            For an exact sum over a roster of fewer parties than the institution agreed to.
+        """
+        mode, parties, inputs = question.terms.sum_mode, len(roster), question.queries
+        if mode == SumMode.MASKED and parties < FEW_PARTIES and not self._policy.few_parties:
             raise FewPartiesRefused(
                 f"policy: an exact sum of {parties} parties may show the votes of one: few_parties does not allow it"
             )
+        contents = [] if inputs is None else pools.contents(inputs.pool_sha256, inputs.indices)
+        named = "".join(f"{name}={key.hex()};" for name, key in sorted(roster.items()))
+        summed = b"" if mode == SumMode.CLEAR else hashlib.sha256(named.encode()).digest()
+        return Answer.to(run_id, question, contents, summed)
 
     def kept(self, asked: Answer, counts: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
         """``counts``, but as they left before where the same answer did, and where; see `Answered.kept`."""
@@ -187,10 +205,10 @@ class AnswerBook:
             self._pay(asked, len(fresh))
 
     def answers_with(self, now: RecordsKnown) -> str | None:
-        """Note these records with every answer that leaves from now on; see `LastAnswered.compared` of those before."""
+        """Note these records with every answer that leaves from now on; see `records_known.changed`."""
         with self._using() as database:
-            self._records_now, before = now, last_answered(database, now.task)
-        return None if before is None else before.compared(now)
+            self._records_now = now
+            return changed(database, now)
 
     def _note_records(self, fresh: Sequence[int]) -> None:
         """Note with which records an answer leaves; one that is sent again as it was tells nothing of those of now."""

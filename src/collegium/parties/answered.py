@@ -58,7 +58,7 @@ class Answered:
         """
         settled, left = counts.copy(), np.zeros(len(counts), dtype=bool)
         if asked.exact:
-            for row, (subject, use) in enumerate(zip(asked.keys, asked.uses, strict=True)):
+            for row, (subject, use) in enumerate(zip(asked.keys.subjects, asked.keys.rows, strict=True)):
                 if (held := self._exact(subject)) is not None and held[0] == use:
                     settled[row], left[row] = np.frombuffer(held[1], dtype=np.int64), True
         return settled, left
@@ -77,10 +77,10 @@ class Answered:
             second exact one about an input, or was given in another round since its counts were read: these would
             leave free of charge, and may differ.
         """
-        if len(set(asked.keys)) < len(asked.keys):
+        if len(set(asked.keys.subjects)) < len(asked.keys.subjects):
             raise QueriesRefused("policy: a request names one input twice: ask once for each")
         fresh = []
-        for row, (subject, use) in enumerate(zip(asked.keys, asked.uses, strict=True)):
+        for row, (subject, use) in enumerate(zip(asked.keys.subjects, asked.keys.rows, strict=True)):
             held = self._exact(subject) if asked.exact else None
             if held is None:
                 fresh.append(row)
@@ -104,7 +104,7 @@ class Answered:
             kept = counts[row].tobytes() if asked.exact else None
             self._database.execute(
                 "INSERT INTO answered VALUES (?, ?, ?, 1) ON CONFLICT (subject, row) DO UPDATE SET times = times + 1",
-                (asked.keys[row], asked.uses[row], kept),
+                (asked.keys.subjects[row], asked.keys.rows[row], kept),
             )
         rows = ((subject, asked.roster) for subject in _summed(asked))
         self._database.executemany("INSERT OR IGNORE INTO bound VALUES (?, ?, NULL)", rows)
@@ -129,7 +129,7 @@ class Answered:
         Noise of the parties is drawn anew in each sum: there they are the same only under one ``signed`` list.
         """
         drawn = b"" if asked.exact else hashlib.sha256(signed).digest()
-        rows = ((asked.agreement, subject + drawn) for subject in asked.keys)
+        rows = ((asked.agreement, subject + drawn) for subject in asked.keys.subjects)
         self._database.executemany("INSERT OR IGNORE INTO agreed VALUES (?, ?)", rows)
 
     def agreed(self) -> dict[str, int]:
@@ -151,4 +151,4 @@ class Answered:
 
 def _summed(asked: Answer) -> Sequence[bytes]:
     """What the parties are noted for that an answer is summed with."""
-    return [*asked.keys, *asked.alike] if asked.roster else []
+    return [*asked.keys.subjects, *asked.keys.samples] if asked.roster else []

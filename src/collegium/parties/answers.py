@@ -7,28 +7,23 @@ from functools import cached_property
 from collegium.parties.policy import described
 from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.witness import agreement
-from collegium.protocol.question import Question, keys
+from collegium.protocol.question import Keys, Question, keys
 from collegium_accounting.game.laws import Law
 from collegium_accounting.mechanisms import Mechanism
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a question asks of this party; see `protocol.question.Keys`.
+    """What a question asks of this party.
 
     Parameters
     ----------
-    keys : the subjects of its rows.
-    uses : its rows.
-    alike : the samples that it and others are about.
     roster : digest of the parties that an exact answer is summed with; empty where it is not summed, or not exact.
     """
 
     question: Question
     mechanism: Mechanism
-    keys: Sequence[bytes]
-    uses: Sequence[bytes]
-    alike: Sequence[bytes]
+    keys: Keys
     roster: bytes
 
     @classmethod
@@ -40,9 +35,8 @@ class Answer:
         MechanismRefused, ModeRefused
             If the terms describe no mechanism that a party answers.
         """
-        named = keys(question, contents, run_id, roster)
         summed = b"" if question.terms.noised else roster
-        return cls(question, described(question), named.subjects, named.rows, named.samples, summed)
+        return cls(question, described(question), keys(question, contents, run_id, roster), summed)
 
     @property
     def exact(self) -> bool:

@@ -83,7 +83,7 @@ def _likeness(values: "pd.Series[Any]", column: Column, source: DataSource) -> f
         return _KIND if len(spelt) == len(known) else 0.0
     if sum(map(bool, map(_DIGIT.search, texts))) < READABLE * len(texts):
         return 0.0
-    numbers, unread = numbers_as_written(values, column, source)
+    numbers, unread, _ = numbers_as_written(values, column, source)
     counts_rows = len(numbers) > 2 and np.ptp(np.diff(numbers)) == 0
     if len(unread) > (1 - READABLE) * len(texts) or counts_rows:
         return 0.0

@@ -42,7 +42,7 @@ def check_numbers(
     """
     dates = column.kind == "date"
     notes: list[str] = []
-    numbers, unread, settings = _respelt(values, column, source)
+    numbers, unread, settings = numbers_as_written(values, column, source)
     if settings and dates:
         notes.append(f"{column.name}: dates are written as {settings['dates']}, if day and month are not swapped")
     if dates and (found := like_dates(unread)):
@@ -134,16 +134,8 @@ def spelling_of(frame: "pd.DataFrame", columns: Sequence[Column], source: DataSo
 
 def numbers_as_written(
     values: "pd.Series[Any]", column: NumberColumn, source: DataSource
-) -> tuple[NDArray[np.float64], list[str]]:
-    """The numbers, NaN where there is none, and the texts that are none under any spelling."""
-    numbers, unread, _ = _respelt(values, column, source)
-    return numbers, unread
-
-
-def _respelt(
-    values: "pd.Series[Any]", column: NumberColumn, source: DataSource
 ) -> tuple[NDArray[np.float64], list[str], dict[str, Any]]:
-    """Numbers and texts that are none, with the spelling under which most are read and, of those, lie within."""
+    """Numbers, NaN where there is none, texts that are none, and the spelling by which most are read and lie within."""
     numbers, unread = read_numbers(values, source.decimal, dates=column.kind == "date")
     if not unread:
         return numbers, unread, {}

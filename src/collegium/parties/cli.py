@@ -20,14 +20,7 @@ from collegium.errors import ConfigurationError, DataError
 from collegium.interrupts import stoppable
 from collegium.limits import MAX_RECORDS_PER_PARTY, PROTOCOL_VERSION, REHEARSED_RECORDS
 from collegium.logs import LogFormat, configure_logging, event
-from collegium.parties.answer_book import AnswerBook
-from collegium.parties.config import (
-    WHOSE,
-    OwnRecords,
-    PartyConfig,
-    known_roster,
-    policy_of,
-)
+from collegium.parties.config import WHOSE, OwnRecords, PartyConfig, book_of, known_roster, policy_of
 from collegium.parties.enrol_cli import accept_key, agree, enrol
 from collegium.parties.enrolment import enrolled_tasks
 from collegium.parties.kinds.class_sums import kept_warning
@@ -223,12 +216,11 @@ def show_party(config: PartyConfig, folder: Path, *, as_json: bool) -> None:
     """Print it of a party whose settings are these, and lie in ``folder``."""
     from collegium.parties.opening import records_changed
 
-    make_private(config.folder)
     credentials = Credentials.load(config.credentials, "party", expired=True)
     subject = credentials.subject
     known = known_roster(config, credentials)
     policy = policy_of(config)
-    account = AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
+    account = book_of(config, policy, credentials)
     shown = account.head()
     evaluated = kept_evaluation(config.folder)
     of_all, delta_of_all = account.record_spent_altogether()
@@ -296,9 +288,8 @@ def new_ledger(config_file: ConfigFile) -> None:
     Example: collegium party new-ledger clinic-1/party.toml
     """
     config = PartyConfig.read(config_file)
-    make_private(config.folder)
     credentials = Credentials.load(config.credentials, "party", expired=True)
-    book = AnswerBook(config.folder, credentials.name, policy_of(config), credentials.signing_key)
+    book = book_of(config, policy_of(config), credentials)
     before = book.head()
     book.keep_head(None)
     told = "no entry was shown to this party yet" if before is None else f"entry {before} is no longer asked for"

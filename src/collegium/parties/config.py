@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from collegium.data.loading.sources import DataSource
 from collegium.errors import ConfigurationError
+from collegium.parties.answer_book import AnswerBook
 from collegium.parties.known_roster import KnownRoster
 from collegium.parties.policy import FEW_PARTIES, PolicyConfig
 from collegium.parties.summing import Membership
@@ -14,6 +15,7 @@ from collegium.protocol.identities import Credentials
 from collegium.protocol.question import about_all_records
 from collegium.protocol.roster import PartyName
 from collegium.settings import Frozen, read_config
+from collegium.whole_files import make_private
 from collegium_accounting.mechanisms import mechanism_named
 
 
@@ -126,6 +128,12 @@ def membership_of(config: PartyConfig, credentials: Credentials, known: KnownRos
 def policy_of(config: PartyConfig) -> PolicyConfig:
     """What the policy file says, or the default."""
     return PolicyConfig() if config.policy is None else PolicyConfig.read(config.policy)
+
+
+def book_of(config: PartyConfig, policy: PolicyConfig, credentials: Credentials) -> AnswerBook:
+    """The party's answer book, in its folder; StorageError, LedgerCorrupt or ConfigurationError if it is no use."""
+    make_private(config.folder)
+    return AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
 
 
 def require_limits(policy: PolicyConfig, parties: int) -> None:

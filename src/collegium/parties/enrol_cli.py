@@ -9,8 +9,7 @@ from collegium.data.loading.databases import columns_found, settled
 from collegium.data.loading.files import DATABASE_FILES, columns_of
 from collegium.data.loading.sources import DataSource
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
-from collegium.parties.answer_book import AnswerBook
-from collegium.parties.config import PartyConfig, policy_of
+from collegium.parties.config import PartyConfig, book_of, policy_of
 from collegium.parties.enrolment import ANNOUNCED, LIMITS, PARTY, Enrolment, agreeing, not_agreed_to, promised
 from collegium.parties.enrolment import enrol as enrol_party
 from collegium.parties.known_roster import accept_key as accept
@@ -18,7 +17,7 @@ from collegium.parties.policy import PolicyConfig
 from collegium.protocol.enrolment import given_code
 from collegium.protocol.identities import Credentials
 from collegium.settings import read_toml, toml_value, validate_config
-from collegium.whole_files import make_private, write_whole
+from collegium.whole_files import write_whole
 from collegium_accounting.mechanisms import SumMode
 
 DEFAULT = "records.csv"
@@ -105,8 +104,7 @@ def enrol(
     if renews:
         config = PartyConfig.read(done.party_file)
         policy = policy_of(config)
-        make_private(config.folder)
-        book = AnswerBook(config.folder, name, policy, done.credentials.signing_key)
+        book = book_of(config, policy, done.credentials)
         asked = done.terms.policy()
         if lacking := not_agreed_to(policy, asked, book.queries_answered(), book.spent_of_limits()):
             typer.echo(f"{config.policy} refuses what the consortium means to ask now. To agree, write there:")
@@ -206,8 +204,7 @@ def agree(
     if SumMode.CLEAR in wanted.get("sum_modes", ()):
         raise ConfigurationError(f"{lines}: sums in the clear show this institution's own: leave them out")
     credentials, policy = Credentials.load(config.credentials, "party", expired=True), policy_of(config)
-    make_private(config.folder)
-    book = AnswerBook(config.folder, credentials.name, policy, credentials.signing_key)
+    book = book_of(config, policy, credentials)
     answered, spent = book.queries_answered(), book.spent_of_limits()
     changes = not_agreed_to(policy, wanted, answered, spent)
     if not changes:

@@ -25,9 +25,8 @@ from collegium.protocol.messages import Request
 from collegium.protocol.question import Question
 from collegium.protocol.replies import Prepared
 from collegium.protocol.requests import Ask
-from collegium.protocol.secure_sum import SumSetup, accept_parameters
+from collegium.protocol.secure_sum import SumSetup
 from collegium.protocol.secure_sum.state import PartyState
-from collegium.protocol.v1 import secure_sum_pb2 as pb
 from collegium_accounting.units import IntArray
 
 MAX_PREPARED = 8
@@ -124,11 +123,7 @@ class HeldSums:
         """Keep the first step of the sum of a round that `of` gave, within the same change."""
         assert held.setup is not None and held.vector is not None
         setup, left = held.setup, held.left_before
-        terms = {
-            "parameters": setup.parameters().SerializeToString(deterministic=True).hex(),
-            "roster": {name: key.hex() for name, key in setup.roster.items()},
-        }
-        begun = setup.digest, json.dumps(terms), None if left is None else left.tobytes(), state.to_bytes()
+        begun = setup.digest, json.dumps(setup.about()), None if left is None else left.tobytes(), state.to_bytes()
         vector, key = _packed(held.vector), (held.run_id, held.round_id)
         with self._book.changing() as database:
             database.execute(
@@ -197,20 +192,10 @@ class HeldSums:
             ask,
             None if vector is None else _unpacked(vector, shape),
             None if noise is None else _unpacked(noise, shape).reshape(-1),
-            None if terms is None else self._setup(digest, terms),
+            None if terms is None else self._setups.of(digest, lambda: SumSetup.of(json.loads(terms))),
             None if left is None else np.frombuffer(left, dtype=np.bool_),
             None if state is None else PartyState.from_bytes(state),
         )
-
-    def _setup(self, digest: bytes, text: str) -> SumSetup:
-        def accepted() -> SumSetup:
-            terms = json.loads(text)
-            parameters = pb.SumParameters.FromString(bytes.fromhex(terms["parameters"]))
-            roster = {name: bytes.fromhex(key) for name, key in terms["roster"].items()}
-            # It was accepted when the sum began, with the share of colluders that the institution asked for then.
-            return accept_parameters(parameters, roster, collusion_fraction=0.0)
-
-        return self._setups.of(digest, accepted)
 
 
 def _packed(numbers: NDArray[Any]) -> bytes:

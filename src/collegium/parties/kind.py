@@ -4,6 +4,7 @@ Derive `PartyKind` for each kind and `register` it. A kind from another package 
 entry-point group ``collegium.party_kinds``.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from collegium.parties.answer_book import AnswerBook
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.protocol.question import PoolRange, Question
 from collegium.protocol.requests import ShowReleased
+from collegium.whole_files import write_whole
 from collegium_accounting.extras import Registry
 from collegium_accounting.units import IntArray
 
@@ -66,6 +68,20 @@ class Institution:
         """The inputs of a pool that are asked about, in their order."""
         inputs: NDArray[Any] = self.pools.open(asked.pool_sha256)[np.array(asked.indices)]
         return inputs
+
+    def keep(self, file: str, said: Mapping[str, Any]) -> None:
+        """Keep what only the institution may read, in place of what ``file`` of its folder held before; see `kept`."""
+        if self.folder is not None:
+            write_whole(self.folder / file, json.dumps(said), mode=0o600)
+
+
+def kept(file: Path) -> dict[str, Any]:
+    """What `Institution.keep` wrote; empty where there is nothing."""
+    try:
+        said: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return said
 
 
 class Asked(NamedTuple):

@@ -6,7 +6,7 @@ validate, admit, compute, bound, charge, leave. What depends on the kind is in `
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,17 @@ from collegium.data import Examples, PoolStore
 from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import PoolChunk, PoolState, check_party_name
 from collegium.errors import CollegiumError, ConfigurationError, DataError, ProtocolViolation, StorageError
+from collegium.latest import Latest
 from collegium.logs import event, raised_at
 from collegium.models.devices import check_device
 from collegium.parties.answer_book import AnswerBook
-from collegium.parties.gate import AnswerGate
+from collegium.parties.answers import Answer
 from collegium.parties.held_sums import HeldSums
 from collegium.parties.kind import Asked, Institution, PartyKind, check_inputs, party_kinds
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.policy import DEFAULT_RECORD_RHO, Policy, PolicyConfig, described, require_suits
 from collegium.parties.summing import Membership, SumHandler, noise_for
-from collegium.parties.teachers.ensemble import EnsembleCache, TeacherEnsemble
+from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.kinds import OwnTeacher, settings_here
 from collegium.parties.teachers.specs import TeacherStore
 from collegium.parties.teachers.splits import KEY_BYTES, load_or_create_key
@@ -39,6 +40,8 @@ from collegium.version import __version__
 from collegium_accounting.units import IntArray
 
 _log = logging.getLogger(__name__)
+
+_MAX_ENSEMBLES = 4
 
 PolicyCheck = Callable[[Request], None]
 """Raises Refused, before anything is done, for a request that the institution does not agree to."""
@@ -149,7 +152,6 @@ class Party:
             account = account or AnswerBook(folder, name, SAFE_POLICY, None)
 
         self._task, self._pools, self._persons = task, pools, persons
-        self._gate = AnswerGate(account, pools, membership.roster if membership is not None else {})
         self._ledger = ledger or KnownLedger(None)
         store = TeacherStore(folder / "teachers" if folder is not None else None)
         report = progress or (lambda ready, wanted: None)
@@ -168,11 +170,12 @@ class Party:
                 progress=lambda ready: report(ready, settings.per_party),
             )
 
-        self.ensembles = EnsembleCache(fit)
+        self._fit_anew, self._ensembles = fit, Latest[str, TeacherEnsemble](_MAX_ENSEMBLES)
         # Where nothing is counted (simulations), sums are this process's alone.
-        memory = account or AnswerBook(None, name, PolicyConfig(), None)
+        self._counts, self._book = account is not None, account or AnswerBook(None, name, PolicyConfig(), None)
+        self._roster: Mapping[str, bytes] = {} if membership is None else membership.roster
         seed = None if membership is None else membership.noise_seed
-        self.sums = HeldSums(memory, lambda question: noise_for(question, name, seed))
+        self.sums = HeldSums(self._book, lambda question: noise_for(question, name, seed))
         book = cache(lambda: account or AnswerBook(folder, name, PolicyConfig(), None))
         kept = folder, device, self.ensembles, book, record_rho, disk_bytes
         self._own = Institution(name, examples, task, pools, key, *kept)
@@ -188,9 +191,15 @@ class Party:
         if not task.multilabel:  # teachers name one class a record
             self._handlers[Fit] = self._fit
         if membership is not None:
-            self._handlers[SecureSumStep] = SumHandler(name, membership, memory, self.sums, self._gate, self._leave)
+            self._handlers[SecureSumStep] = SumHandler(
+                name, membership, self._book, self.sums, self._asked, self._leave
+            )
         self._policy = policy
         self._lock = threading.Lock()
+
+    def ensembles(self, settings: TeacherSettings) -> TeacherEnsemble:
+        """The party's teachers under these settings, fitted now if they are not in memory."""
+        return self._ensembles.of(settings.canonical_json(), lambda: self._fit_anew(settings))
 
     def handle(self, request: Request) -> Reply:
         """The answer to a request; one that comes again is not counted or charged again. Never raises.
@@ -238,12 +247,19 @@ class Party:
         assert isinstance(ask, Ask)
         question, kind = ask.question, self._kind(ask.question.kind)
         self._admit(question, kind)
-        self._gate.check(run_id, question)
+        if (asked := self._asked(run_id, question, self._roster)) is not None:
+            self._book.check(asked)
         if question.terms.sum_mode == "clear":
-            counts, left_before = self._gate.kept(run_id, question, self._bounded(kind, ask, run_id), {})
-            self._gate.let_out(run_id, question, counts, left_before, {})
+            counts = self._bounded(kind, ask, run_id)
+            if (asked := self._asked(run_id, question, {})) is not None:
+                counts, left_before = self._book.kept(asked, counts)
+                self._book.leave(asked, counts, left_before)
             return Counts(counts)
         return self.sums.prepare(request, ask, lambda: self._bounded(kind, ask, run_id))
+
+    def _asked(self, run_id: str, question: Question, roster: Mapping[str, bytes]) -> Answer | None:
+        """What the book is asked for an answer that is summed over ``roster``; None where nothing is counted."""
+        return self._book.asked(run_id, question, roster, self._pools) if self._counts else None
 
     def _admit(self, question: Question, kind: PartyKind[Any]) -> None:
         """Raise unless the question suits the party, by what is public: no record is looked at."""
@@ -302,7 +318,8 @@ class Party:
 
     def _describe(self, request: Request) -> Description:
         """Who the party is and which teachers it has ready; nothing of its records."""
-        latest, head = self.ensembles.latest, self._ledger.head()
+        asked_last, head = next(reversed(self._ensembles), None), self._ledger.head()
+        latest = None if asked_last is None else TeacherSettings.model_validate_json(asked_last)
         return Description(
             party=self.name,
             software=f"collegium {__version__}",

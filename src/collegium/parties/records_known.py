@@ -52,37 +52,28 @@ class RecordsKnown:
         return cls(digest_of(task), hashlib.sha256(b"".join(sorted(each))).digest(), len(examples))
 
 
-@dataclass(frozen=True)
-class LastAnswered:
-    """The records with which a party last answered, and the day."""
-
-    known: RecordsKnown
-    day: str
-
-    def compared(self, now: RecordsKnown) -> str | None:
-        """That the records changed since, and what follows; None where they are the same."""
-        if now == self.known:
-            return None
-        return (
-            f"RECORDS CHANGED since this party last answered, on {self.day}: {self.known.records} then, {now.records} "
-            "now. An answer that is kept is sent again as it was, and a study that asks the same sums again gets those "
-            "of then. What is asked anew, and paid anew, is answered from the records as they are now"
-        )
-
-
 def digest_of(task: Task) -> str:
     """Names a task."""
     return hashlib.sha256(task.model_dump_json().encode()).hexdigest()
 
 
-def last_answered(database: sqlite3.Connection, task: str) -> LastAnswered | None:
-    """What the answer book holds for the task of this digest; None before an answer left."""
-    found = database.execute("SELECT digest, records, day FROM records WHERE task = ?", (task,)).fetchone()
-    return None if found is None else LastAnswered(RecordsKnown(task, found[0], found[1]), found[2])
+def changed(database: sqlite3.Connection, now: RecordsKnown) -> str | None:
+    """That the records changed since the answer book says that some answered for their task, and what follows.
+
+    None where they are the same, or none answered yet.
+    """
+    found = database.execute("SELECT digest, records, day FROM records WHERE task = ?", (now.task,)).fetchone()
+    if found is None or found[:2] == (now.digest, now.records):
+        return None
+    return (
+        f"RECORDS CHANGED since this party last answered, on {found[2]}: {found[1]} then, {now.records} now. An answer "
+        "that is kept is sent again as it was, and a study that asks the same sums again gets those of then. What is "
+        "asked anew, and paid anew, is answered from the records as they are now"
+    )
 
 
 def changed_since(file: Path, now: RecordsKnown) -> str | None:
-    """See `LastAnswered.compared`, from the answer book; None where it holds no such answer. Nothing is written.
+    """See `changed`; ``file`` is the answer book. Nothing is written.
 
     Raises StorageError where the book cannot be read.
     """
@@ -90,7 +81,6 @@ def changed_since(file: Path, now: RecordsKnown) -> str | None:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
             if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'records'").fetchone():
                 return None
-            before = last_answered(database, now.task)
+            return changed(database, now)
     except sqlite3.Error as error:
         raise StorageError(f"cannot read {file}: {error}; restore it from a copy") from error
-    return None if before is None else before.compared(now)

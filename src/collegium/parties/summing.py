@@ -12,7 +12,7 @@ import numpy as np
 
 from collegium.errors import ProtocolViolation, UnnamedParties
 from collegium.parties.answer_book import AnswerBook
-from collegium.parties.gate import AnswerGate
+from collegium.parties.answers import Answer
 from collegium.parties.held_sums import HeldSum, HeldSums
 from collegium.parties.policy import described
 from collegium.protocol.messages import Request
@@ -56,6 +56,8 @@ class Membership:
     noise_seed: int | None = field(default=None, repr=False)
 
 
+Asked = Callable[[str, Question, Mapping[str, bytes]], Answer | None]
+"""What the book is asked for an answer of a run, summed over a roster; None counts nothing (simulations)."""
 OnLeaving = Callable[[str, Ask], None]
 """Called with the run and what was asked; what it raises keeps the answer here."""
 
@@ -65,15 +67,15 @@ class SumHandler:
 
     Parameters
     ----------
-    book : keeps the sums that ``held`` tells of.
+    book : keeps the sums that ``held`` tells of, and counts and charges what it is ``asked`` for.
     leave : called before a masked vector leaves.
     """
 
     def __init__(
-        self, name: str, membership: Membership, book: AnswerBook, held: HeldSums, gate: AnswerGate, leave: OnLeaving
+        self, name: str, membership: Membership, book: AnswerBook, held: HeldSums, asked: Asked, leave: OnLeaving
     ) -> None:
         self._name, self._membership = name, membership
-        self._book, self._held, self._gate, self._leave = book, held, gate, leave
+        self._book, self._held, self._asked, self._leave = book, held, asked, leave
 
     def __call__(self, request: Request) -> SecureSumAnswer:
         assert isinstance(request.body, SecureSumStep)
@@ -98,14 +100,14 @@ class SumHandler:
             reply = SecureSumAnswer(running.handle(step))
             if running.state is before:
                 return reply
-            question = held.ask.question
+            asked = self._asked(held.run_id, held.ask.question, setup.roster) if phase >= Phase.MASK else None
             if phase is Phase.MASK:
                 assert held.vector is not None  # it is kept until it is masked
-                self._gate.let_out(held.run_id, question, held.vector, held.left_before, setup.roster)
+                if asked is not None:
+                    self._book.leave(asked, held.vector, held.left_before)
                 self._leave(held.run_id, held.ask)
-            elif phase is Phase.SIGN:
-                opened = running.signed if question.terms.noised else running.opened
-                self._gate.open_with(held.run_id, question, setup.roster, opened)
+            elif phase is Phase.SIGN and asked is not None:
+                self._book.sign(asked, running.opened if asked.exact else running.signed)
             if before is None:
                 self._held.begin(held, running.state)
             else:
@@ -134,7 +136,9 @@ class SumHandler:
             # Another range would tell, by a value that does not fit, how large this party's own are.
             raise ProtocolViolation(f"a sum of values up to {setup.high} is not what this round's answers need")
         _check_noise(question, setup)
-        vector, left_before = self._gate.kept(run_id, question, counts, roster)
+        if (asked := self._asked(run_id, question, roster)) is None:
+            return replace(held, setup=setup)
+        vector, left_before = self._book.kept(asked, counts)
         return replace(held, setup=setup, vector=vector, left_before=left_before)
 
 

@@ -114,7 +114,7 @@ def test_account_reads_the_same_votes_from_every_file(collegium, votes, tmp_path
             25,
             "--sampling-rate",
             0.25,
-            "--screened",
+            "--queries",
             1000,
             "--answered",
             700,

@@ -14,10 +14,8 @@ from support.scripted_parties import LocalParties, ScriptedParty
 
 from collegium.coordinator.journal import Begun, Journal
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
-from collegium.data import PoolStore
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
 from collegium.parties.answer_book import AnswerBook
-from collegium.parties.gate import AnswerGate
 from collegium.parties.held_sums import HeldSums
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.summing import Membership, SumHandler, noise_for
@@ -59,7 +57,7 @@ class MaskingParty:
             membership,
             book,
             self.held,
-            AnswerGate(None, PoolStore(None), ROSTER),
+            lambda run_id, question, roster: None,
             self.note_leaving,
         )
 

@@ -60,7 +60,7 @@ class LeavingOut(CoordinatorSum):
 
             def result() -> Any:
                 self.opening._sharers.remove(self.victim)
-                self.opening._survivors.remove(self.victim)
+                self.opening.survivors.remove(self.victim)
                 return honest()
 
             self.opening.result = result

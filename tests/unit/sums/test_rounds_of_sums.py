@@ -135,7 +135,7 @@ def test_probabilities_of_several_rounds_are_those_of_a_logistic_regression() ->
     pool, own, test = drawn(400, 3, 0.25).x, drawn(2000, 4, 0.25), drawn(2000, 5, 0.25)
     student = asked(pool, own, 8, 0.1).classifier(pool, TASK)
     shares = student.probabilities(test.x)
-    scores = student.scores(test.x)
+    scores = student.kernel(test.x) @ student.coefficients / ONE
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     assert student.logistic and np.allclose(shares, powers / powers.sum(axis=1, keepdims=True), atol=2e-4)
     named = shares.max(axis=1)

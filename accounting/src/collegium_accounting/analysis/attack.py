@@ -8,8 +8,9 @@ plan follows from stated laws or from a pilot, never from the runs that it is ju
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Attack:
-    """What to ask for in every round and state, and which states are a hit.
+    """A planned attack on the labels of a mechanism: what to ask for in every round and state, and which are a hit.
 
     Attributes
     ----------
@@ -66,6 +67,7 @@ class Attack:
     rate, other_rate : α and β, the rates of a hit under either data set, if the laws are those of ``pairs``.
     """
 
+    mechanism: LabelMechanism
     pairs: Pairs
     gain: IntArray
     choice: IntArray
@@ -77,6 +79,62 @@ class Attack:
     def start(self) -> int:
         """The state of a run before its first round."""
         return len(self.hit) // 2
+
+    @property
+    def known(self) -> bool:
+        """Whether the rates follow from what the mechanism states."""
+        return self.pairs.known
+
+    def play(self, noise: Noise, runs: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whether each of ``runs`` runs is a hit, with the one data set and with the other."""
+        states, last = np.full((2, runs), self.start), len(self.hit) - 1
+        for choice in self.choice:
+            chosen = choice[states]
+            rows = np.flatnonzero((chosen >= 0).any(axis=0))
+            if not len(rows):
+                break
+            same = _SameNoise(noise)
+            for side, histograms in enumerate((self.pairs.first, self.pairs.second)):
+                same.rewind()
+                asked = chosen[side, rows]
+                found = seen(self.mechanism, same, histograms[np.maximum(asked, 0)])
+                moved = np.where(asked >= 0, self.gain[asked, found], 0)
+                states[side, rows] = np.clip(states[side, rows] + moved, 0, last)
+        return self.hit[states[0]], self.hit[states[1]]
+
+
+class _SameNoise:
+    """Hands out the noise of ``source`` while a first histogram is released, and the same again for its neighbour."""
+
+    def __init__(self, source: Noise) -> None:
+        self._source = source
+        self._drawn: list[tuple[tuple[object, ...], Any]] = []
+        self._again = 0
+
+    @property
+    def private(self) -> bool:
+        return self._source.private
+
+    def rewind(self) -> None:
+        """From here on, the noise from the beginning."""
+        self._again = 0
+
+    def laplace(self, scale: float, shape: tuple[int, ...]) -> Any:
+        return self._noise(("laplace", scale, shape), lambda: self._source.laplace(scale, shape))
+
+    def gaussian(self, sigma: float, shape: tuple[int, ...]) -> Any:
+        return self._noise(("gaussian", sigma, shape), lambda: self._source.gaussian(sigma, shape))
+
+    def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
+        return self._source.gumbel_argmax(counts, scale)
+
+    def _noise(self, asked: tuple[object, ...], draw: Callable[[], Any]) -> Any:
+        self._again += 1
+        if self._again <= len(self._drawn) and self._drawn[self._again - 1][0] == asked:
+            return self._drawn[self._again - 1][1]
+        # A second stage that other queries reach asks for another shape: it gets noise of its own.
+        self._drawn[self._again - 1 :] = [(asked, draw())]
+        return self._drawn[-1][1]
 
 
 def pairs_of(mechanism: LabelMechanism, teachers: int, classes: int) -> list[Pairs]:
@@ -95,7 +153,7 @@ def pairs_of(mechanism: LabelMechanism, teachers: int, classes: int) -> list[Pai
     return [pairs] if adjacency is Adjacency.REPLACE else [pairs, pairs.reversed()]
 
 
-def plan_attack(pairs: Pairs, rounds: int, epsilon: float) -> Attack:
+def plan_attack(mechanism: LabelMechanism, pairs: Pairs, rounds: int, epsilon: float) -> Attack:
     """The attack that is best at telling the data sets apart by more than e^``epsilon``, but for rounding."""
     with np.errstate(divide="ignore", invalid="ignore"):
         loss = np.where(pairs.law > 0.0, np.log(pairs.law / pairs.other_law), 0.0)
@@ -131,7 +189,7 @@ def plan_attack(pairs: Pairs, rounds: int, epsilon: float) -> Attack:
     choice, alpha, beta = backwards(0.0, 0.0)
     value = float(alpha[half] - against[half] * beta[half])
     choice, alpha, beta = backwards(_COST_OF_A_ROUND * value, _USUAL_LOSES * value)
-    return Attack(pairs, gain, choice, hit, float(alpha[half]), float(beta[half]))
+    return Attack(mechanism, pairs, gain, choice, hit, float(alpha[half]), float(beta[half]))
 
 
 def _asked(mechanism: LabelMechanism, teachers: int, classes: int) -> list[Histogram]:

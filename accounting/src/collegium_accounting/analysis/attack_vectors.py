@@ -8,6 +8,7 @@ the whole difference.
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ class VectorAttack:
     moved: int
     rounds: int
     threshold: int
-    known: bool = True
+    known: ClassVar[bool] = True
 
     @property
     def rate(self) -> float:

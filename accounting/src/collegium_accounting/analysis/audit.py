@@ -16,17 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from collegium_accounting.analysis.attack import Attack, pairs_of, plan_attack, seen
+from collegium_accounting.analysis.attack import Attack, pairs_of, plan_attack
 from collegium_accounting.analysis.attack_vectors import VectorAttack, vector_attacks
 from collegium_accounting.analysis.epsilons import exact_epsilon, planned_charges
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
 from collegium_accounting.mechanisms.base import Mechanism, Noise
 from collegium_accounting.mechanisms.labels import LabelMechanism
 from collegium_accounting.mechanisms.whole_vector import VectorMechanism
-from collegium_accounting.units import IntArray
 
 _BATCH = 200_000
 _SHARES = (1.0, 0.96, 0.93, 0.9, 0.85, 0.8, 0.7, 0.55, 0.4)
@@ -132,13 +128,13 @@ def audit(  # noqa: PLR0913 -- one call with names for a notebook; each is an op
     rounds = mechanism.charged_queries(rounds)
     stated = exact_epsilon(planned_charges(mechanism, mechanism.unit(), rounds), delta, classes).epsilon
 
-    def score(attack: VectorAttack | HistogramAttack) -> float:
+    def score(attack: VectorAttack | Attack) -> float:
         """The lower bound that is expected of so many runs."""
         hits, others = round(runs * attack.rate), round(runs * attack.other_rate)
         # Where the same noise misses both or hits both, a hit on the neighbour alone is rare.
         return lower_bound(runs, hits, others, min(hits, others), delta, failure_probability)
 
-    attacks: Sequence[VectorAttack | HistogramAttack]
+    attacks: Sequence[VectorAttack | Attack]
     if isinstance(mechanism, VectorMechanism):
         attacks, teachers, classes = vector_attacks(mechanism, rounds), 0, 0
     elif isinstance(mechanism, LabelMechanism):
@@ -195,85 +191,10 @@ def lower_bound(runs: int, hits: int, others: int, both: int, delta: float, fail
     return max(0.0, math.log((1.0 - delta / rate) / ratio)) if rate > delta else 0.0
 
 
-def _planned(
-    mechanism: LabelMechanism, teachers: int, classes: int, rounds: int, stated: float
-) -> list["HistogramAttack"]:
+def _planned(mechanism: LabelMechanism, teachers: int, classes: int, rounds: int, stated: float) -> list[Attack]:
     aim = stated if math.isfinite(stated) else _NO_STATED_EPSILON
     return [
-        HistogramAttack(mechanism, rounds, plan_attack(pairs, rounds, share * aim))
+        plan_attack(mechanism, pairs, rounds, share * aim)
         for pairs in pairs_of(mechanism, teachers, classes)
         for share in _SHARES
     ]
-
-
-class _SameNoise:
-    """Hands out the noise of ``source`` while a first histogram is released, and the same again for its neighbour."""
-
-    def __init__(self, source: Noise) -> None:
-        self._source = source
-        self._drawn: list[tuple[tuple[object, ...], Any]] = []
-        self._again = 0
-
-    @property
-    def private(self) -> bool:
-        return self._source.private
-
-    def rewind(self) -> None:
-        """From here on, the noise from the beginning."""
-        self._again = 0
-
-    def laplace(self, scale: float, shape: tuple[int, ...]) -> Any:
-        return self._noise(("laplace", scale, shape), lambda: self._source.laplace(scale, shape))
-
-    def gaussian(self, sigma: float, shape: tuple[int, ...]) -> Any:
-        return self._noise(("gaussian", sigma, shape), lambda: self._source.gaussian(sigma, shape))
-
-    def gumbel_argmax(self, counts: IntArray, scale: float) -> IntArray:
-        return self._source.gumbel_argmax(counts, scale)
-
-    def _noise(self, asked: tuple[object, ...], draw: Callable[[], Any]) -> Any:
-        self._again += 1
-        if self._again <= len(self._drawn) and self._drawn[self._again - 1][0] == asked:
-            return self._drawn[self._again - 1][1]
-        # A second stage that other queries reach asks for another shape: it gets noise of its own.
-        self._drawn[self._again - 1 :] = [(asked, draw())]
-        return self._drawn[-1][1]
-
-
-@dataclass(frozen=True)
-class HistogramAttack:
-    """A planned attack on the labels of a mechanism."""
-
-    mechanism: LabelMechanism
-    rounds: int
-    plan: Attack
-
-    @property
-    def known(self) -> bool:
-        return self.plan.pairs.known
-
-    @property
-    def rate(self) -> float:
-        return self.plan.rate
-
-    @property
-    def other_rate(self) -> float:
-        return self.plan.other_rate
-
-    def play(self, noise: Noise, runs: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Whether each of ``runs`` runs is a hit, with the one data set and with the other."""
-        plan, last = self.plan, len(self.plan.hit) - 1
-        states = np.full((2, runs), plan.start)
-        for number in range(self.rounds):
-            chosen = plan.choice[number][states]
-            rows = np.flatnonzero((chosen >= 0).any(axis=0))
-            if not len(rows):
-                break
-            same = _SameNoise(noise)
-            for side, histograms in enumerate((plan.pairs.first, plan.pairs.second)):
-                same.rewind()
-                asked = chosen[side, rows]
-                found = seen(self.mechanism, same, histograms[np.maximum(asked, 0)])
-                moved = np.where(asked >= 0, plan.gain[asked, found], 0)
-                states[side, rows] = np.clip(states[side, rows] + moved, 0, last)
-        return plan.hit[states[0]], plan.hit[states[1]]

@@ -208,7 +208,7 @@ def choices(mechanism: str, target: Target, given: Mapping[str, Value] | None = 
 
 def settled(choice: Choice, target: Target) -> Choice:
     """The same plan by the exact accountant, which affords more queries and takes seconds to compute."""
-    mechanism = create(choice.mechanism, **choice.parameters)
+    mechanism = choice.made
     unit = mechanism.unit(target.votes_per_unit)
     share = choice.answered / choice.queries
 

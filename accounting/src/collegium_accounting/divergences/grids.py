@@ -1,17 +1,13 @@
-"""Tables of noise densities and distribution functions on a quadrature grid shared by all histograms.
+"""Tables of the mass and distribution function of discrete noise, on a grid shared by all histograms.
 
-Pr[i wins] = ∫ f(t − n_i) Π_{j≠i} F(t − n_j) dt for continuous noise and the same sum over integers for
-discrete noise, where a tie goes to the lowest index: classes before i must be strictly below t. Counts
-are integers, so log f and log F are tabulated once per count and grid point and only looked up.
+Pr[i wins] = Σ_t f(t − n_i) Π_{j<i} F(t − 1 − n_j) Π_{j>i} F(t − n_j), as a tie goes to the lowest index. Counts are
+integers, so log f and log F are tabulated once per count and grid point and only looked up.
 
-Grids, with m the number of classes (each integrand is log-concave):
+Grids, with m the number of classes (each term is log-concave in t):
 
-- Gaussian: the trapezoid rule. The integrand is at least as wide as σ/√m, and the rule errs by
-  e^{−2π²(σ/h)²/m}; h = σ/(1.4·√m) leaves 1e-16. At σ ≥ 1.4·√m votes the discrete Gaussian is summed
-  with the same stride, for the same reason (its lattice sum equals the integral to e^{−2π²σ²/m}).
-- Laplace: kinks only at integers, so Gauss-Legendre on unit cells; left of 0 the integrand is a pure
-  exponential and right of the largest count a polynomial in e^{−γt}: both exact.
-- Discrete Laplace: every integer up to where the tail is below 1e-17 of the whole; left tail exact.
+- Gaussian: at σ ≥ 1.4·√m votes not every integer is summed. The terms are at least as wide as σ/√m, and with steps h
+  the sum errs by e^{−2π²(σ/h)²/m}; h = σ/(1.4·√m) leaves 1e-16.
+- Laplace: every integer up to where the tail is below 1e-17 of the whole; left tail exact.
 """
 
 import math
@@ -23,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from collegium_accounting.errors import ConfigurationError
-from collegium_accounting.renyi import FloatArray
+from collegium_accounting.renyi import FloatArray, positive
 from collegium_accounting.units import IntArray
 
 NoiseKind = Literal["gaussian", "laplace", "gumbel", "discrete-gaussian", "discrete-laplace"]
@@ -40,8 +36,7 @@ class NoiseLaw:
     scale: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.scale) and self.scale > 0.0):
-            raise ConfigurationError(f"a noise scale must be a positive number; got {self.scale}")
+        positive(self.scale)
 
     @property
     def discrete(self) -> bool:
@@ -76,10 +71,9 @@ class ThresholdTestLaw:
 
 @dataclass(frozen=True)
 class Tables:
-    """Logarithms per count v = 0 … largest + 1 (rows) and grid point (columns).
+    """Logarithms per count v = 0 … largest + 1 (rows) and grid point t (columns).
 
-    ``density`` includes the quadrature weight. ``below`` is log Pr[v + noise < t] and ``upto`` is
-    log Pr[v + noise ≤ t]; the two are the same array for continuous noise.
+    ``density`` includes the weight of the point. ``below`` is log Pr[v + noise < t] and ``upto`` log Pr[v + noise ≤ t].
     """
 
     density: FloatArray
@@ -91,15 +85,11 @@ class Tables:
 def tables(noise: NoiseLaw, largest: int, classes: int) -> Tables:
     """Tables for counts up to ``largest`` (and one vote more) over ``classes`` classes."""
     counts = np.arange(largest + 2, dtype=np.float64)[:, None]
-    if noise.kind == "gaussian":
-        return _gaussian(noise.scale, counts, classes)
-    if noise.kind == "laplace":
-        return _laplace(1.0 / noise.scale, counts, classes)
     if noise.kind == "discrete-gaussian":
         return _discrete_gaussian(noise.scale, counts, classes)
     if noise.kind == "discrete-laplace":
         return _discrete_laplace(1.0 / noise.scale, counts, classes)
-    raise ConfigurationError(f"no quadrature is needed for {noise.kind} noise")
+    raise ConfigurationError(f"there is no table of {noise.kind} noise")
 
 
 def log_normal_cdf(x: ArrayLike) -> FloatArray:
@@ -109,27 +99,20 @@ def log_normal_cdf(x: ArrayLike) -> FloatArray:
     return np.asarray(log_ndtr(x), dtype=np.float64)
 
 
-def _gaussian_step(sigma: float, classes: int) -> float:
+def gaussian_step(sigma: float, classes: int) -> float:
+    """Between points at which integrands of Gaussian noise are looked at."""
     return sigma / (1.4 * math.sqrt(max(classes, 4)))
 
 
-def _gaussian_range(sigma: float, largest: float, classes: int) -> tuple[float, float]:
+def gaussian_range(sigma: float, largest: float, classes: int) -> tuple[float, float]:
+    """Where such integrands of counts up to ``largest`` begin and end."""
     up = _REACH + math.sqrt(2.0 * math.log(max(classes, 2)))
     return -_REACH * sigma - 1.0, largest + up * sigma + 1.0
 
 
-def _gaussian(sigma: float, counts: FloatArray, classes: int) -> Tables:
-    low, high = _gaussian_range(sigma, counts[-1, 0], classes)
-    step = _gaussian_step(sigma, classes)
-    z = (np.arange(low, high + step, step) - counts) / sigma
-    density = -0.5 * z * z + math.log(step / (sigma * math.sqrt(2.0 * math.pi)))
-    upto = log_normal_cdf(z)
-    return Tables(density, upto, upto)
-
-
 def _discrete_gaussian(sigma: float, counts: FloatArray, classes: int) -> Tables:
-    low, high = _gaussian_range(sigma, counts[-1, 0], classes)
-    stride = max(1, math.floor(_gaussian_step(sigma, classes)))
+    low, high = gaussian_range(sigma, counts[-1, 0], classes)
+    stride = max(1, math.floor(gaussian_step(sigma, classes)))
     points = np.arange(math.floor(low), math.ceil(high) + stride, stride)
     reach = int(points[-1] - points[0]) + int(counts[-1, 0]) + 2
     support = np.arange(-reach - math.ceil(_REACH * sigma) - 1, reach + 1)
@@ -138,23 +121,6 @@ def _discrete_gaussian(sigma: float, counts: FloatArray, classes: int) -> Tables
     log_upto = np.minimum(np.logaddexp.accumulate(log_mass), 0.0)
     offset = points - counts.astype(np.int64) - support[0]
     return Tables(log_mass[offset] + math.log(stride), log_upto[offset - 1], log_upto[offset])
-
-
-def _laplace(gamma: float, counts: FloatArray, classes: int) -> Tables:
-    largest = int(counts[-1, 0])
-    cell_nodes, cell_weights = np.polynomial.legendre.leggauss(5)
-    pieces = max(1, math.ceil(gamma * classes / 1.5))
-    starts = np.arange(largest * pieces) / pieces
-    middle = (starts[:, None] + (cell_nodes + 1.0) / (2.0 * pieces)).ravel()
-    middle_weights = np.tile(cell_weights / (2.0 * pieces), largest * pieces)
-    tail_nodes, tail_weights = np.polynomial.legendre.leggauss((classes + 2) // 2)
-    y = (tail_nodes + 1.0) / 2.0
-    points = np.concatenate([[0.0], middle, largest - np.log(y) / gamma])
-    weights = np.concatenate([[1.0 / (gamma * classes)], middle_weights, tail_weights / (2.0 * gamma * y)])
-    z = gamma * (points - counts)
-    density = -np.abs(z) + math.log(gamma / 2.0) + np.log(weights)
-    upto = np.where(z < 0, z - math.log(2.0), np.log1p(-0.5 * np.exp(-np.abs(z))))
-    return Tables(density, upto, upto)
 
 
 def _discrete_laplace(gamma: float, counts: FloatArray, classes: int) -> Tables:

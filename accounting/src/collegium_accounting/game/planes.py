@@ -8,6 +8,7 @@ lost and the duel of a and b on a line remains.
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,6 +35,11 @@ _TABULATED = 625
 class Plane(Enclosed):
     """Three outcomes at integer positions (x, y), and on the unbounded rectangles beside them; Gaussian noise."""
 
+    discrete: ClassVar[bool] = True
+    """Only integer positions exist."""
+    spare: ClassVar[tuple[float, float]] = (0.0, 0.0)
+    """The rectangles are enclosed as they are."""
+
     lattice: Lattice
     tie_to_a: bool
     vote_length: float
@@ -43,11 +49,6 @@ class Plane(Enclosed):
         """The plane of integer Gaussian noise with ``sigma`` in votes."""
         vote = 1.0 / sigma
         return cls(Lattice.build(sigma, _REACH + 4.0 * vote), tie_to_a, vote)
-
-    @property
-    def discrete(self) -> bool:
-        """Only integer positions exist."""
-        return True
 
     def roots(self) -> Cells:
         """Rectangles that grow away from M, and the unbounded sides."""
@@ -90,11 +91,6 @@ class Plane(Enclosed):
             corners=corners,
             curvature=self._curvature(cells.bounds),
         )
-
-    @property
-    def spare(self) -> tuple[float, float]:
-        """Nothing: the rectangles are enclosed as they are."""
-        return 0.0, 0.0
 
     def duel(self, line: Line) -> Line:
         """``line``, the duel of a and b without M, made to bound the rest of the plane as well.

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 
@@ -115,18 +116,13 @@ class Rivals:
     scale : of the noise, in votes.
     """
 
+    discrete: ClassVar[bool] = True
+    """Only integer differences exist."""
+    spare: ClassVar[tuple[float, float]] = (0.0, 0.0)
+    """Cells are bounded as they are."""
+
     scale: float
     _found: dict[bytes, dict[int, FloatArray]] = field(default_factory=dict, compare=False, repr=False)
-
-    @property
-    def discrete(self) -> bool:
-        """Only integer differences exist."""
-        return True
-
-    @property
-    def spare(self) -> tuple[float, float]:
-        """Nothing: cells are bounded as they are."""
-        return 0.0, 0.0
 
     @cached_property
     def noise(self) -> IntegerLaplace:

@@ -17,6 +17,7 @@ from collegium_accounting.game.profile import Profile, check_delta
 from collegium_accounting.game.recursion import Game, Values, play, play_through
 from collegium_accounting.game.rivals import Rivals
 from collegium_accounting.progress import SearchStep, report_step
+from collegium_accounting.renyi import positive
 from collegium_accounting.units import Adjacency
 
 NOISES = ("gumbel", "discrete-gaussian", "discrete-laplace")
@@ -57,8 +58,7 @@ class RoundLaw:
     def __post_init__(self) -> None:
         if self.noise not in NOISES:
             raise ConfigurationError(f"no noise is called {self.noise!r}; choose one of {', '.join(NOISES)}")
-        if not (math.isfinite(self.scale) and self.scale > 0.0):
-            raise ConfigurationError(f"a noise scale must be a positive number; got {self.scale}")
+        positive(self.scale)
         if self.classes is not None and self.classes < 2:
             raise ConfigurationError(f"a vote needs at least 2 classes; got {self.classes}")
         if not 0.0 < self.sampling_rate <= 1.0:

@@ -57,6 +57,7 @@ from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.noise.acceptance import Acceptance
 from collegium_accounting.noise.bits import RandomBits, SystemBits, Words
 from collegium_accounting.noise.enclosures import Mass
+from collegium_accounting.renyi import positive
 from collegium_accounting.units import IntArray
 
 LARGEST_SCALE = 2.0**50
@@ -173,14 +174,6 @@ def system_sampler(power: int, scale: float) -> Sampler:
     """
     check_fits(scale)
     return Sampler(power, positive(scale), SystemBits(), widest_table=_WIDEST_TABLE[power])
-
-
-def positive(scale: float) -> float:
-    """``scale``, any real number, as a float; ConfigurationError unless it is finite and above 0."""
-    number = float(scale)
-    if not (math.isfinite(number) and number > 0.0):
-        raise ConfigurationError(f"a noise scale must be a positive number; got {scale}")
-    return number
 
 
 def check_fits(scale: float) -> None:

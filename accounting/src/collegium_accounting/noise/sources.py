@@ -8,21 +8,20 @@ first such maximum imports.
 import hashlib
 import math
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium_accounting.noise.inversion import positive, system_sampler
+from collegium_accounting.noise.inversion import system_sampler
+from collegium_accounting.renyi import positive
 from collegium_accounting.units import IntArray
 
 
 class SystemNoise:
     """Exact discrete noise from the operating system's randomness: the only source that may release labels."""
 
-    @property
-    def private(self) -> bool:
-        return True
+    private: ClassVar[bool] = True
 
     def laplace(self, scale: float, shape: tuple[int, ...]) -> IntArray:
         """Discrete Laplace, mass ∝ e^{−|x|/scale}."""
@@ -56,12 +55,10 @@ class SeededNoise:
     seed : any integer; the same seed gives the same noise in the same order of calls.
     """
 
+    private: ClassVar[bool] = False
+
     def __init__(self, seed: int) -> None:
         self.generator = np.random.default_rng(seed)
-
-    @property
-    def private(self) -> bool:
-        return False
 
     def laplace(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64] | IntArray:
         """Discrete Laplace noise, as the difference of two geometric variables."""

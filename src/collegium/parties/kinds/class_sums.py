@@ -5,7 +5,6 @@ three things of this file: a record's part depends on that record (and on how ma
 alone, no record is left out or counted twice, and no part is longer than the bound.
 """
 
-import json
 import logging
 import math
 import os
@@ -26,10 +25,9 @@ from collegium.models.devices import resolve_device
 from collegium.models.features import dimensions
 from collegium.models.kernels import KernelMap, of_length, totals_of
 from collegium.parties.agreement import compared, sampled
-from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
+from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, kept, register
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.requests import ShowReleased
-from collegium.whole_files import write_whole
 from collegium_accounting.mechanisms.class_sums import bound_squared, count_of_one
 from collegium_accounting.mechanisms.record_counts import records_of_person
 from collegium_accounting.units import IntArray
@@ -188,8 +186,7 @@ class ClassSums(PartyKind[SumClasses]):
             _log.warning("party %s: %s", self.own.name, warning, extra=event("classes-differ", party=self.own.name))
         else:
             _log.info("party %s: the others' records do not contradict the own", self.own.name)
-        if self.own.folder is not None:
-            write_whole(self.own.folder / KEPT_AS, json.dumps({"warning": warning}), mode=0o600)
+        self.own.keep(KEPT_AS, {"warning": warning})
 
 
 def _warning(classes: list[str]) -> str:
@@ -203,8 +200,5 @@ def _warning(classes: list[str]) -> str:
 
 def kept_warning(folder: Path) -> str | None:
     """What the first sum said of the records of the party in ``folder``; None where that is nothing."""
-    try:
-        warning: str | None = json.loads((folder / KEPT_AS).read_text(encoding="utf-8"))["warning"]
-    except (OSError, ValueError, KeyError):
-        return None
+    warning: str | None = kept(folder / KEPT_AS).get("warning")
     return warning

@@ -5,7 +5,6 @@ asked about. The party's own figure never leaves it: it is written to the log an
 beside the consortium's, with a warning where they are far apart.
 """
 
-import json
 import logging
 import math
 import tempfile
@@ -23,12 +22,11 @@ from collegium.models.forests import Forest
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import Student, read_student
 from collegium.models.whole_networks import WholeNetwork
-from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, register
+from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, kept, register
 from collegium.privacy.analysis.evaluation import Measures, measures, share_right
 from collegium.privacy.evaluation_cells import Layout, other_classes
 from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.requests import ShowReleased
-from collegium.whole_files import write_whole
 from collegium_accounting.mechanisms.record_counts import counts_of, weights_of
 from collegium_accounting.units import IntArray
 
@@ -67,10 +65,10 @@ class Evaluation(PartyKind[Evaluate]):
 
     def shown(self, released: ShowReleased) -> None:
         """Compare the own figure with what an evaluation came to."""
-        kept = self._confusion
+        found = self._confusion
         whole = len(released.counts) == Layout(len(self.own.task.classes)).length
-        if whole and kept is not None and kept[0] == released.round_id:
-            self._keep(released, kept[1])
+        if whole and found is not None and found[0] == released.round_id:
+            self._keep(released, found[1])
 
     def _keep(self, shown: ShowReleased, confusion: IntArray) -> None:
         """Keep the own figure beside the consortium's, and warn in the log where they are far apart."""
@@ -83,12 +81,11 @@ class Evaluation(PartyKind[Evaluate]):
             _log.warning("party %s: %s", self.own.name, warning, extra=fields)
         else:
             _log.info("party %s: the student is right for %.1f %% of the own records", self.own.name, 100 * own)
-        if self.own.folder is not None:
-            kept: dict[str, Any] = {"warning": warning}
-            for name, figure in (("own", share_right(own, int(confusion.sum()))), ("consortium", whole.accuracy)):
-                kept[name] = None if figure is None else figure.value
-                kept[f"{name}_interval"] = None if figure is None else (figure.low, figure.high)
-            write_whole(self.own.folder / KEPT_AS, json.dumps(kept), mode=0o600)
+        said: dict[str, Any] = {"warning": warning}
+        for name, figure in (("own", share_right(own, int(confusion.sum()))), ("consortium", whole.accuracy)):
+            said[name] = None if figure is None else figure.value
+            said[f"{name}_interval"] = None if figure is None else (figure.low, figure.high)
+        self.own.keep(KEPT_AS, said)
 
     def _probabilities(self, file: bytes, classes: int) -> NDArray[np.float64]:
         """What the student in ``file`` gives to the own records, shape ``[records, classes]``, in [0, 1].
@@ -121,11 +118,7 @@ def _read(file: bytes, device: str) -> Student:
 
 def kept_evaluation(folder: Path) -> dict[str, Any]:
     """The latest own figure of the party in ``folder``, beside the consortium's; empty where there is none."""
-    try:
-        kept: dict[str, Any] = json.loads((folder / KEPT_AS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return kept
+    return kept(folder / KEPT_AS)
 
 
 def _warning(own: float, confusion: IntArray, whole: Measures, classes: tuple[str, ...]) -> str | None:

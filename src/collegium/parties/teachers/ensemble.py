@@ -9,14 +9,12 @@ from numpy.typing import NDArray
 from collegium.data import Examples
 from collegium.data.task import Task, TeacherSettings
 from collegium.errors import ConfigurationError
-from collegium.latest import Latest
 from collegium.models.devices import set_threads
 from collegium.parties.teachers.base import Teacher
 from collegium.parties.teachers.fitting import fit_teachers
 from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 
 _PREDICTION_BLOCK = 4096
-_MAX_ENSEMBLES = 4
 
 
 class TeacherEnsemble:
@@ -97,20 +95,3 @@ class TeacherEnsemble:
                     )
                 counts[rows, labels] += 1
         return counts
-
-
-class EnsembleCache:
-    """The party's teachers under each of the latest settings, fitted when they are first asked for."""
-
-    def __init__(self, fit: Callable[[TeacherSettings], TeacherEnsemble]) -> None:
-        self._fit = fit
-        self._by_settings: Latest[str, TeacherEnsemble] = Latest(_MAX_ENSEMBLES)
-
-    @property
-    def latest(self) -> TeacherSettings | None:
-        """The settings asked for last."""
-        return TeacherSettings.model_validate_json(next(reversed(self._by_settings))) if self._by_settings else None
-
-    def __call__(self, settings: TeacherSettings) -> TeacherEnsemble:
-        """The teachers under these settings, fitted now if they are not in memory."""
-        return self._by_settings.of(settings.canonical_json(), lambda: self._fit(settings))

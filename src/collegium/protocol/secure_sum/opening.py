@@ -19,7 +19,7 @@ from collegium.protocol.secure_sum import keys, messages, shamir
 from collegium.protocol.secure_sum.errors import TooFewSurvivors, WrongShare
 from collegium.protocol.secure_sum.hash_tree import HashTree
 from collegium.protocol.secure_sum.plan import sampled
-from collegium.protocol.secure_sum.setup import RingArray, SumSetup, accept_parameters
+from collegium.protocol.secure_sum.setup import RingArray, SumSetup
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 from collegium_accounting.units import IntArray
 
@@ -70,8 +70,7 @@ class Collected:
         """All but ``total``, as JSON has it."""
         by_party = {name: {str(index): one.hex() for index, one in getattr(self, name).items()} for name in _BY_PARTY}
         return {
-            "parameters": self.setup.parameters().SerializeToString(deterministic=True).hex(),
-            "roster": {name: key.hex() for name, key in self.setup.roster.items()},
+            **self.setup.about(),
             **{name: getattr(self, name).hex() for name in _TEXTS},
             **by_party,
         }
@@ -79,11 +78,9 @@ class Collected:
     @classmethod
     def of(cls, about: Mapping[str, Any], total: RingArray) -> "Collected":
         """What `about` told of."""
-        parameters = pb.SumParameters.FromString(bytes.fromhex(about["parameters"]))
-        roster = {name: bytes.fromhex(key) for name, key in about["roster"].items()}
         fields: dict[str, Any] = {name: bytes.fromhex(about[name]) for name in _TEXTS}
         fields |= {name: {int(i): bytes.fromhex(one) for i, one in about[name].items()} for name in _BY_PARTY}
-        return cls(accept_parameters(parameters, roster, collusion_fraction=0.0), total, **fields)
+        return cls(SumSetup.of(about), total, **fields)
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -120,7 +117,8 @@ class Opening:
 
     def __init__(self, collected: Collected) -> None:
         self._collected, self._setup = collected, collected.setup
-        self._survivors = collected.members(collected.survivors)
+        self.survivors = collected.members(collected.survivors)
+        """Who is asked to sign, ascending."""
         self._sharers = collected.members(collected.sharers)
         self._senders = {index: _unpacked(senders) for index, senders in collected.senders.items()}
         self.signatures: dict[int, bytes] = {}
@@ -128,11 +126,6 @@ class Opening:
         self._opened: defaultdict[int, dict[int, bytes]] = defaultdict(dict)
         self._liars: set[int] = set()
         """Holders without whose shares a secret opens that does not open with them."""
-
-    @property
-    def survivors(self) -> Sequence[int]:
-        """Who is asked to sign, ascending."""
-        return self._survivors
 
     def request_signatures(self) -> pb.SecureSumRequest:
         """What all survivors are asked first."""
@@ -147,7 +140,7 @@ class Opening:
 
     def request_shares(self) -> dict[int, pb.SecureSumRequest]:
         """What each party that signed is asked then, by its index."""
-        plan, collected, survivors = self._setup.plan, self._collected, set(self._survivors)
+        plan, collected, survivors = self._setup.plan, self._collected, set(self.survivors)
         signers = sorted(self.signatures)
         signatures = [self.signatures[index] for index in signers]
         bitmap = messages.pack_set(np.array(signers, dtype=np.int64), plan.parties)
@@ -191,7 +184,7 @@ class Opening:
                 f"the secret of {names[short[0]]} and {len(short) - 1} more cannot be recovered: "
                 f"fewer than {threshold} of their holders answered"
             )
-        total, survivors = self._collected.total.copy(), set(self._survivors)
+        total, survivors = self._collected.total.copy(), set(self.survivors)
         for owner in self._sharers:
             if owner in survivors:
                 secret = self._open_secret(owner, partial(self._is_self_seed, owner))

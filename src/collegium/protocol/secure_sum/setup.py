@@ -9,6 +9,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,6 +180,20 @@ class SumSetup:
             left_out=self.left_out,
             summed=self.plan.summed,
         )
+
+    def about(self) -> dict[str, Any]:
+        """All of it, as JSON has it, for whoever goes on with the sum later."""
+        return {
+            "parameters": self.parameters().SerializeToString(deterministic=True).hex(),
+            "roster": {name: key.hex() for name, key in self.roster.items()},
+        }
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any]) -> "SumSetup":
+        """What `about` told of. It was accepted when the sum began, with the share of colluders demanded then."""
+        parameters = pb.SumParameters.FromString(bytes.fromhex(about["parameters"]))
+        roster = {name: bytes.fromhex(key) for name, key in about["roster"].items()}
+        return accept_parameters(parameters, roster, collusion_fraction=0.0)
 
 
 def _with_length(text: str) -> bytes:
