@@ -9,7 +9,7 @@ kernel map of the pool with ridge 1, which learned from no label) and the same Î
   With ``--parties N`` there is a row too for the noise of sums that N parties add, which is more than what is charged.
 * ``one sum`` and ``rounds``: the classifier of one sum with the whole Îµ, and that of eight rounds; the parts of the
   default, of which ``--parts`` makes a table of their own.
-* ``no noise``: the sums' classifier without noise, of a pool.
+* ``no noise``: the sums' classifier without noise, of a pool; in every table, and kept unless more seeds are.
 * ``alone``: the same classifier from each institution's own records without noise, on average; 25 equal institutions
   (hearts: the four hospitals' number).
 * ``pooled forest``: of tables, a random forest of 300 trees on all records together without privacy.
@@ -656,7 +656,11 @@ def main() -> None:
         print(table([row for row in rows if row.set == name], epsilons), flush=True)
         if asked.json is not None:
             kept = [Row(**one) for one in json.loads(asked.json.read_text("utf-8"))] if asked.json.exists() else []
-            merged = {(row.set, row.method, row.epsilon): row for row in [*kept, *rows]}
+            merged = {(row.set, row.method, row.epsilon): row for row in kept}
+            for row in rows:
+                key, unasked = (row.set, row.method, row.epsilon), row.method == "no noise"
+                if not (unasked and key in merged and merged[key].seeds > row.seeds):
+                    merged[key] = row
             asked.json.write_text(json.dumps([vars(row) for row in merged.values()], indent=1) + "\n", encoding="utf-8")
 
 

@@ -412,7 +412,8 @@ def costs(setting: Setting, parties: Sequence[int], seeds: Sequence[int]) -> Ite
     for number in parties:
         both = factors(config, number)
         row: Row = {"set": setting.set, "parties": number, "epsilon": setting.epsilon, "seeds": len(seeds)}
-        row["default groups"] = division(config, number).groups
+        default = division(config, number)
+        row["default"] = f"{default.groups}, first sum" if default.once else default.groups
         for name, factor in zip(("one sum", "three groups"), both, strict=True):
             row[f"noise, {name}"] = round(made.sigma * factor / float(np.sqrt(config.sums_in_mean)), 2)
             row[name] = round(float(np.mean([found[seed, factor] for seed in seeds])), 2)
