@@ -8,9 +8,11 @@ whole interval, not some point of it, must belong to what was drawn.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, cached_property
 
 import mpmath
 import numpy as np
@@ -56,17 +58,22 @@ class Draw:
     given: Given
     drawn: int | None
 
-    @property
-    def probability(self) -> Fraction:
-        return Fraction(1, 2 ** sum(bits for _, bits, _ in self.given))
-
-    def intervals(self) -> list[tuple[Fraction, Fraction]]:
+    def intervals(self) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
         """[low, high] of each random number that was drawn."""
         numbers: list[tuple[int, int]] = []
         for begins, bits, value in self.given:
             total, word = (0, 0) if begins else numbers.pop()
             numbers.append((total + bits, word << bits | value))
-        return [(Fraction(word, 2**bits), Fraction(word + 1, 2**bits)) for bits, word in numbers]
+        return [(mpmath.ldexp(word, -bits), mpmath.ldexp(word + 1, -bits)) for bits, word in numbers]
+
+
+def probabilities(draws: Iterable[Draw]) -> Counter[int | None]:
+    """Of each outcome: a string of b bits comes with probability 2^−b."""
+    counted = Counter((draw.drawn, sum(bits for _, bits, _ in draw.given)) for draw in draws)
+    decided = Counter[int | None]()
+    for (drawn, bits), number in counted.items():
+        decided[drawn] += Fraction(number, 2**bits)  # type: ignore[assignment]
+    return decided
 
 
 def every_draw(
@@ -96,17 +103,19 @@ class TrueLaw:
     power: int
     scale: float
 
-    def exponent(self, x: Fraction | int) -> mpmath.mpf:
-        share = Fraction(x) / Fraction(self.scale)
-        return exact(share**self.power / self.power)
+    @cached_property
+    def _unit(self) -> mpmath.mpf:
+        return 1 / exact(Fraction(self.scale))
+
+    def exponent(self, x: int) -> mpmath.mpf:
+        return (x * self._unit) ** self.power / self.power
 
     def mass(self, x: int) -> mpmath.mpf:
         """Before it is divided by the sum of all."""
         return mpmath.exp(-self.exponent(abs(x)))
 
     def total(self, zeros: int = 1) -> mpmath.mpf:
-        reach = int((250 if self.power == 1 else 23) * self.scale) + 2
-        return zeros + 2 * mpmath.fsum(self.mass(x) for x in range(1, reach))
+        return zeros + _beside_zero(self)
 
     def steps(self, entries: int, zeros: int = 1) -> list[mpmath.mpf]:
         """F of the first integers in the order 0, 1, −1, 2, −2, …, or +0, −0, 1, −1, … if zero counts twice."""
@@ -116,13 +125,25 @@ class TrueLaw:
         return [one / total for one in sums[1:]]
 
 
+@cache
+def _beside_zero(law: TrueLaw) -> mpmath.mpf:
+    """The masses of all integers but 0."""
+    reach = int((250 if law.power == 1 else 23) * law.scale) + 2
+    return 2 * mpmath.fsum(law.mass(x) for x in range(1, reach))
+
+
+@cache
+def _acceptance(law: TrueLaw, start: int, distance: int) -> mpmath.mpf:
+    return mpmath.exp(law.exponent(start) - law.exponent(distance))
+
+
 def exact(x: Fraction) -> mpmath.mpf:
     return mpmath.mpf(x.numerator) / x.denominator
 
 
-def inverted(steps: list[mpmath.mpf], interval: tuple[Fraction, Fraction]) -> int | None:
+def inverted(steps: list[mpmath.mpf], interval: tuple[mpmath.mpf, mpmath.mpf]) -> int | None:
     """The entry to which all numbers of the interval lead; None if they lead to several."""
-    low, high = (exact(end) for end in interval)
+    low, high = interval
     number = bisect_right(steps, low)  # what the least number of the interval leads to
     return number if number < len(steps) and high <= steps[number] else None
 
@@ -146,7 +167,7 @@ def wrong_with_attempt(draw: Draw, steps: list[mpmath.mpf], law: TrueLaw, q: int
         return True
     start, negative = number // 2 * q, number % 2
     distance = start + int(within[0] * q) + negative
-    chance = mpmath.exp(law.exponent(start) - law.exponent(distance))
+    chance = _acceptance(law, start, distance)
     if draw.drawn is None:
-        return exact(acceptance[0]) < chance
-    return exact(acceptance[1]) > chance or draw.drawn != (-distance if negative else distance)
+        return bool(acceptance[0] < chance)
+    return acceptance[1] > chance or draw.drawn != (-distance if negative else distance)

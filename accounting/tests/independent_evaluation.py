@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import cache
 
 import mpmath
 import numpy as np
@@ -129,12 +130,13 @@ def precise_gaussian_law(histogram, _kind, sigma):
     """Winning probabilities under Gaussian noise in 30 digits; for tiny probabilities and few classes."""
     with mpmath.workdps(30):
         counts = [mpmath.mpf(c) for c in histogram]
+        below = cache(lambda t, j: mpmath.ncdf(t, counts[j], sigma))  # the integrals share their points
 
         def density(t, i):
             value = mpmath.npdf(t, counts[i], sigma)
-            for j, c in enumerate(counts):
+            for j in range(len(counts)):
                 if j != i:
-                    value *= mpmath.ncdf(t, c, sigma)
+                    value *= below(t, j)
             return value
 
         low, high = min(counts) - 25 * sigma, max(counts) + 25 * sigma

@@ -38,9 +38,32 @@ def run(alone: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, *arguments], env=alone, capture_output=True, text=True, timeout=300)
 
 
+COMMANDS = """
+import json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from collegium_accounting.__main__ import main
+told = []
+for given in json.loads(sys.argv[1]):
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        try:
+            main(given)
+        except SystemExit as ended:
+            told.append((ended.code, out.getvalue(), err.getvalue()))
+print(json.dumps(told))
+"""
+
+
+def commands(alone: dict[str, str], *given: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    """Status, output and errors of commands, one after the other in one process."""
+    done = run(alone, "-c", COMMANDS, json.dumps(given))
+    assert done.returncode == 0, done.stderr
+    return [tuple(one) for one in json.loads(done.stdout)]
+
+
 def test_the_rest_is_hidden(alone: dict[str, str]) -> None:
-    for module in ABSENT:
-        assert f"No module named '{module}'" in run(alone, "-c", f"import {module}").stderr
+    code = f"for name in {ABSENT!r}:\n    try: __import__(name)\n    except ModuleNotFoundError as error: print(error)"
+    assert run(alone, "-c", code).stdout.splitlines() == [f"No module named '{module}'" for module in ABSENT]
 
 
 def test_every_module_can_be_imported(alone: dict[str, str]) -> None:
@@ -55,34 +78,41 @@ def test_every_module_can_be_imported(alone: dict[str, str]) -> None:
 
 
 def test_the_commands_run(alone: dict[str, str]) -> None:
-    command = ("-m", "collegium_accounting")
-    done = run(alone, *command, "account", "-m", "lnmax", "--gamma", "0.5", "--queries", "2", "--json")
+    account = ("account", "-m", "lnmax", "--gamma", "0.5", "--queries", "2", "--json")
+    done = run(alone, "-m", "collegium_accounting", *account)
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert shown["queries"] == 2 and 0 < shown["epsilon"] <= shown["epsilon_data_independent_classic"]
-    given = ("--epsilon", "2", "--teachers", "20", "--queries", "1", "-m", "exponential", "--json")
-    assert json.loads(run(alone, *command, "plan", *given).stdout)["best"]["mechanism"] == "exponential"
-    audited = run(alone, *command, "audit", "-m", "gnmax", "--sigma", "10", "--rounds", "1", "--seed", "1", "--json")
-    assert json.loads(audited.stdout)["consistent"] is True
+    planned, audited = commands(
+        alone,
+        ("plan", "--epsilon", "2", "--teachers", "20", "--queries", "1", "-m", "exponential", "--json"),
+        ("audit", "-m", "gnmax", "--sigma", "10", "--rounds", "1", "--seed", "1", "--json"),
+    )
+    assert json.loads(planned[1])["best"]["mechanism"] == "exponential"
+    assert json.loads(audited[1])["consistent"] is True
 
 
 def test_a_mistake_is_one_line_and_what_is_missing_names_what_installs_it(alone: dict[str, str]) -> None:
-    command = ("-m", "collegium_accounting")
-    wrong = run(alone, *command, "account", "-m", "no-such", "--queries", "5")
-    assert wrong.returncode == 2 and wrong.stderr.startswith("ConfigurationError: no mechanism is called 'no-such'")
-    for given in (("knn", "--queries", "5"), ("gnmax", "--sigma", "9", "--votes", "votes.csv")):
-        absent = run(alone, *command, "account", "-m", *given)
-        assert absent.returncode == 2 and "collegium-reproduction" in absent.stderr, "it says where that is"
-    assert len(wrong.stderr.splitlines()) == 1
-    picture = run(alone, *command, "plan", "--epsilon", "2", "--teachers", "50", "--plot", "plan.png")
-    assert "matplotlib, which is not installed: pip install 'collegium-accounting[plot]'" in picture.stderr
-    published = ("account", "-m", "exponential", "--gamma", "0.1", "--queries", "1", "--loss-distribution")
-    assert "pip install collegium-reproduction" in run(alone, *command, *published).stderr
+    wrong, *absent, picture, published = commands(
+        alone,
+        ("account", "-m", "no-such", "--queries", "5"),
+        ("account", "-m", "knn", "--queries", "5"),
+        ("account", "-m", "gnmax", "--sigma", "9", "--votes", "votes.csv"),
+        ("plan", "--epsilon", "2", "--teachers", "50", "--plot", "plan.png"),
+        ("account", "-m", "exponential", "--gamma", "0.1", "--queries", "1", "--loss-distribution"),
+    )
+    assert wrong[0] == 2 and wrong[2].startswith("ConfigurationError: no mechanism is called 'no-such'")
+    assert len(wrong[2].splitlines()) == 1
+    for status, _, told in absent:
+        assert status == 2 and "collegium-reproduction" in told, "it says where that is"
+    assert "matplotlib, which is not installed: pip install 'collegium-accounting[plot]'" in picture[2]
+    assert "pip install collegium-reproduction" in published[2]
 
 
 def test_the_help_shows_examples_that_can_be_typed(alone: dict[str, str]) -> None:
-    for name in ("account", "plan", "audit"):
-        told = " ".join(run(alone, "-m", "collegium_accounting", name, "--help").stdout.split())
+    names = ("account", "plan", "audit")
+    for name, (_, shown, _) in zip(names, commands(alone, *((name, "--help") for name in names)), strict=True):
+        told = " ".join(shown.split())
         assert re.search(rf"Examples?: collegium-accounting {name} -", told), told
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -15,7 +14,17 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from every_draw import Draw, GivenBits, TrueLaw, every_draw, exact, signed, wrong_with_attempt, wrong_with_table
+from every_draw import (
+    Draw,
+    GivenBits,
+    TrueLaw,
+    every_draw,
+    exact,
+    probabilities,
+    signed,
+    wrong_with_attempt,
+    wrong_with_table,
+)
 from scipy.stats import chi2
 
 from collegium_accounting.errors import ConfigurationError
@@ -60,9 +69,7 @@ def test_every_draw_from_a_table_is_what_all_numbers_of_its_interval_lead_to(pow
     steps = law.steps(400)
     draws = list(table_draws(power, scale, word_bits, most_bits))
     assert not any(wrong_with_table(draw, steps) for draw in draws)
-    decided = Counter[int]()
-    for draw in draws:
-        decided[draw.drawn] += draw.probability
+    decided = probabilities(draws)
     open_yet = 1 - sum(decided.values())
     entries = len(mass_of(power, scale).distribution(word_bits + most_bits, 1)[0])
     assert 0 < open_yet <= Fraction(2 * entries, 2 ** (word_bits + most_bits))
@@ -78,9 +85,7 @@ def test_every_attempt_of_a_large_scale_has_the_outcome_that_its_numbers_say(pow
     steps = TrueLaw(power, scale / q).steps(200, zeros=2)
     draws = list(attempts(power, scale))
     assert not any(wrong_with_attempt(draw, steps, law, q) for draw in draws)
-    decided = Counter[int | None]()
-    for draw in draws:
-        decided[draw.drawn] += draw.probability
+    decided = probabilities(draws)
     open_yet = 1 - sum(decided.values())
     proposed = TrueLaw(power, scale / q).total(zeros=2) * q
     assert decided[None] > 0 and open_yet < Fraction(1, 2)
@@ -107,11 +112,11 @@ def test_every_word_is_accepted_that_is_below_the_exponential_and_no_other(kind,
     acceptance = kind(mass_of(power, scale), 1, 6, bits, 4)
     law = TrueLaw(power, scale)
     chance = mpmath.exp(law.exponent(2 * block) - law.exponent(2 * block + step))
-    accepted = Fraction(0)
-    for draw in every_draw(bits, lambda: int(acceptance.decide(np.array([block]), np.array([step]))[0]), 1, 12):
+    draws = list(every_draw(bits, lambda: int(acceptance.decide(np.array([block]), np.array([step]))[0]), 1, 12))
+    for draw in draws:
         ((low, high),) = draw.intervals()
-        assert exact(high) <= chance if draw.drawn else exact(low) >= chance
-        accepted += draw.probability * draw.drawn
+        assert high <= chance if draw.drawn else low >= chance
+    accepted = Fraction(probabilities(draws)[1])
     assert exact(accepted) <= chance <= exact(accepted + Fraction(2, 2**16))
 
 

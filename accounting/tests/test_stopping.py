@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from collegium_accounting.divergences.grids import NoiseLaw
 from collegium_accounting.divergences.laws import win_probabilities
-from collegium_accounting.game.winner import RoundLaw, winner_profile
+from collegium_accounting.game.winner import RoundLaw, winner_epsilons
 
 ROUNDS, DELTA, SIGMA = 24, 0.01, 4.0
 LAW = RoundLaw("discrete-gaussian", SIGMA, classes=2)
@@ -22,7 +22,7 @@ LAW = RoundLaw("discrete-gaussian", SIGMA, classes=2)
 @cache
 def certified() -> list[float]:
     """ε of no round up to so many at `DELTA`."""
-    return [0.0] + [winner_profile(LAW, t).epsilon(DELTA) for t in range(1, ROUNDS + 1)]
+    return [float(epsilon) for epsilon in winner_epsilons(LAW, ROUNDS, DELTA)]
 
 
 def _pairs() -> list[list[tuple[float, float]]]:

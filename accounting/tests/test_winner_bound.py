@@ -14,7 +14,7 @@ from collegium_accounting.game.winner import RoundLaw, winner_profile
 from collegium_accounting.units import Adjacency
 
 EPSILONS = np.array([0.0, 0.05, 0.2])
-SCALE = {"discrete-gaussian": 6.0, "discrete-laplace": 5.0, "gumbel": 5.0}
+SCALE = {"discrete-gaussian": 4.0, "discrete-laplace": 5.0, "gumbel": 5.0}
 SLACK = 1 + 1e-6
 
 

@@ -83,6 +83,11 @@ def row_numbers(frame: pd.DataFrame) -> list[str]:
 
 def written(values: pd.Series[Any]) -> NDArray[np.str_]:
     """`texts_of` of every value, but a text as it is written: ``200.000`` may be two hundred thousand."""
+    import pandas as pd
+
+    if isinstance(values.dtype, pd.StringDtype):
+        codes, distinct = pd.factorize(values)
+        return np.array([*(one.strip() for one in distinct), ""], dtype=np.str_)[codes]
     texts = texts_of(values)
     if values.dtype.kind in "biufM":
         return texts

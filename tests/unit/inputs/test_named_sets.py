@@ -126,6 +126,7 @@ def _write_fashion_mnist(root: Path) -> tuple[np.ndarray, np.ndarray]:
     return images, labels
 
 
+@pytest.mark.slow
 def test_fashion_mnist_by_torchvision(tmp_path: Path) -> None:
     images, labels = _write_fashion_mnist(tmp_path)
     examples = read("fashion-mnist", tmp_path)

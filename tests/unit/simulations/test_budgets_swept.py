@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from collegium import cli
+from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run.run_folder import read_run
 from collegium.errors import ConfigurationError
 from collegium.settings import read_config
 from collegium.simulations.cli import show_budgets
+from collegium.simulations.cohort import PreparedRun, virtual_party
 from collegium.simulations.config import SimulationConfig, with_budget
+from collegium.simulations.local import InProcessParties
 from collegium.simulations.sweep import draw_runs
 
 SETTINGS = """
@@ -54,11 +58,17 @@ def test_a_budget_that_is_none_is_one_line(wrong: str, config: Path, capsys: pyt
     assert called("simulate", config, "--plot", "a.svg") == 2
 
 
+def without_the_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
+    """The same virtual parties, asked in this process."""
+    parties = [virtual_party(run.folder, number) for number in range(len(run.cohort))]
+    drive(InProcessParties(parties, run.config.name))
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # Ray starts, which takes minutes where others have the cores
 def test_the_default_runs_on_a_table_for_a_budget_of_the_command_line(
-    config: Path, capsys: pytest.CaptureFixture[str]
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("collegium.simulations.simulate.on_engine", without_the_engine)
     folder, plot = config.parent / "run", config.parent / "accuracy.svg"
     assert called("simulate", config, "--epsilon", "1", "--run", folder, "--plot", plot) == 0
     record = read_run(folder / "epsilon-1")

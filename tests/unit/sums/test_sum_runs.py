@@ -256,6 +256,7 @@ def test_the_student_is_the_same_from_its_file(parties: LocalParties, public: Pu
     assert (tmp_path / "copy.safetensors").read_bytes() == RunFolder(tmp_path).student.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_network_beside_the_sums_classifier_of_images_is_right_more_often(
     parties: LocalParties, public: PublicData, tmp_path: Path
 ) -> None:

@@ -201,6 +201,7 @@ def test_a_student_without_a_pool_is_read_back_exported_and_calls_no_input_unlik
     assert "outside_pool" in unusual(replace(back, drawn=False), own.x, own.x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", "vector"])
 def test_a_notebook_needs_records_a_task_and_a_budget(kind: str, tmp_path: Path) -> None:
     """Classes that lie apart; one class may be named for all that is drawn, and the student is there all the same."""

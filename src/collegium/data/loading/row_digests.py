@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from collegium.data.loading.respelling import between_thousands, iso_date
 from collegium.data.loading.sources import DataSource
 from collegium.data.numbers import day_and_rest
-from collegium.data.texts import MISSING, UNNAMED, texts_of, written
+from collegium.data.texts import MISSING, UNNAMED, text_of, texts_of, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,6 +85,13 @@ def row_digests(frame: pd.DataFrame, inputs: NDArray[Any] | None, source: DataSo
 
 def _spelt(values: pd.Series[Any], source: DataSource) -> list[str]:
     """One spelling of each value. The settings are about texts: the point of a number 1.234 is none of thousands."""
+    import pandas as pd
+
+    if isinstance(values.dtype, pd.StringDtype):
+        codes, distinct = pd.factorize(values)
+        alone = [one.strip() if source.thousands == "." else text_of(one) for one in distinct]
+        spellings = [*(_one_spelling(_as_read(text, source)) for text in alone), ""]
+        return [spellings[code] for code in codes.tolist()]
     is_text = [False] * len(values)
     if values.dtype.kind not in "biufM":
         is_text = [isinstance(value, str) for value in values.array]
