@@ -3,7 +3,8 @@
 To load the libraries takes a second or more of a core, and to copy a process that has them some milliseconds. A copy is
 a process as any other: with its own number, streams, folder, environment, signals and memory, and a child of the tests'
 own process; it ends as the interpreter ends. ``launch`` makes the processes of its parties in the same way
-(`collegium.simulations.party_processes`). The installed command starts anew in tests/integration/packaging.
+(`collegium.simulations.party_processes`), and what it makes them of is a copy here as well. The installed command and
+all that it starts load the libraries anew in tests/integration/packaging.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from runpy import run_module
 from traceback import print_exc
+from types import SimpleNamespace
 from typing import Any, NoReturn
 from warnings import filterwarnings
 
@@ -32,6 +34,7 @@ LOADED = (
     "collegium.protocol.grpc_tls13",  # before anything else loads gRPC
     "pandas",
     "scipy.stats",
+    "sklearn.ensemble",
     "torch",
     "collegium.parties.cli",
     "collegium.parties.opening",
@@ -57,7 +60,7 @@ class Copied(subprocess.Popen[str]):
     """``python -m MODULE ARGUMENTS`` with the options of `subprocess.Popen` that `support.processes.start` gives."""
 
     _lock = threading.Lock()
-    _copied: tuple[socket.socket, subprocess.Popen[bytes]] | None = None
+    _copied: socket.socket | None = None
 
     def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, *rest: Any) -> None:
         """Ask for a copy where `subprocess.Popen` starts a program."""
@@ -65,7 +68,7 @@ class Copied(subprocess.Popen[str]):
         wanted = {
             "words": args[2:],
             "folder": os.fspath(cwd or os.getcwd()),
-            "environment": dict(environment),
+            "environment": dict(os.environ if environment is None else environment),
             "ignored": [n for n in _SIGNALS if signal.getsignal(n) is signal.SIG_IGN],
             "own session": own_session,
         }
@@ -73,13 +76,20 @@ class Copied(subprocess.Popen[str]):
         streams = [own if given == -1 else given for own, given in enumerate(its_ends)]
         with Copied._lock, _inheriting_orphans():
             Copied._copied = Copied._copied or _begin()
-            socket.send_fds(Copied._copied[0], [json.dumps(wanted).encode()], streams)
-            self.pid = int(Copied._copied[0].recv(_MOST_BYTES))
+            socket.send_fds(Copied._copied, [json.dumps(wanted).encode()], streams)
+            self.pid = int(Copied._copied.recv(_MOST_BYTES))
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]  # and no file of whoever starts this
 
 
-def _begin() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def launch_copies() -> None:
+    """Have `launch`, where it runs in this process, start what it makes parties of as a copy."""
+    from collegium.simulations import party_processes
+
+    setattr(party_processes, "subprocess", SimpleNamespace(Popen=Copied, PIPE=subprocess.PIPE))  # noqa: B010
+
+
+def _begin() -> socket.socket:
     """Start the process that is copied, which ends with this one."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "GRPC_VERBOSITY": "NONE"}
@@ -94,7 +104,7 @@ def _begin() -> tuple[socket.socket, subprocess.Popen[bytes]]:
             copied.wait()
 
     atexit.register(end)
-    return ours, copied
+    return ours
 
 
 @contextmanager
@@ -111,6 +121,8 @@ def _be(wanted: dict[str, Any], streams: list[int], says: int) -> NoReturn:
     """Say who this is, run the module, and end as the interpreter would; what is loaded is not taken apart."""
     if wanted["own session"]:
         os.setsid()
+    if wanted["words"][:2] == ["collegium", "launch"]:
+        _be_two([*streams, says])
     for stream, given in enumerate(streams):
         os.dup2(given, stream)
         os.close(given)
@@ -149,6 +161,24 @@ def _be(wanted: dict[str, Any], streams: list[int], says: int) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     os._exit(status if isinstance(status, int) else 1)
+
+
+def _be_two(files: Sequence[int]) -> None:
+    """Make one more copy, a child that waits until this process, which will have threads, asks for one.
+
+    ``files`` are this process's alone.
+    """
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        for file in (ours.detach(), *files):
+            os.close(file)
+        message, streams, _, _ = socket.recv_fds(its, _MOST_BYTES, 3)
+        if message:
+            _be(json.loads(message), streams, its.detach())
+        os._exit(0)
+    its.close()
+    Copied._copied = ours
+    launch_copies()
 
 
 def main() -> None:

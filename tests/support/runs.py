@@ -24,6 +24,10 @@ from collegium.simulations.cohort import PreparedRun, prepare_run, virtual_party
 from collegium.simulations.config import SimulationConfig
 from collegium.simulations.simulate import coordinator_of
 from support.absent import absent
+from support.copied import POSSIBLE, launch_copies
+
+if POSSIBLE:
+    launch_copies()
 
 TINY: dict[str, Any] = {
     "name": "tiny",

@@ -32,7 +32,7 @@ def _umask() -> Iterator[None]:
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Trial:
-    return Trial.make(tmp_path / "trial", parties=5)
+    return Trial.make(tmp_path / "trial", parties=5, rounds=2)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def another_server(trial: Trial) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Federation]:
     """A consortium whose job is done."""
-    trial = Trial.make(tmp_path_factory.mktemp("finished") / "trial", parties=5)
+    trial = Trial.make(tmp_path_factory.mktemp("finished") / "trial", parties=5, rounds=2)
     federation = Federation(trial.folder / "federation", trial.job(), trial.sites)
     assert submit(federation, trial) == []
     return trial, federation
@@ -202,6 +202,7 @@ def test_a_job_that_brings_its_own_policy_is_answered_under_the_sites(trial: Tri
     assert submit(federation, trial) == []
     record = trial.run.read()
     assert record is not None and record.rounds[0].failed[site].startswith("refused-noise: ")
+    assert record.state == "finished", "without the site that refuses"
     with pytest.raises(TypeError):
         PartyExecutor(party_file=str(own / "party.toml"))  # type: ignore[call-arg]
 

@@ -6,8 +6,7 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install col
 
 from federation import JOB, Federation
 
+from collegium.cli import main
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium_nvflare.controller import RESULTS
 from collegium_nvflare.own_folder import USUAL
@@ -34,15 +34,26 @@ def blocks(kind: str) -> list[list[str]]:
     return [[line for line in block.splitlines() if line.strip()] for block in found]
 
 
-def type_(line: str, folder: Path) -> str:
-    """One line of the page, and what it prints; the package is installed already."""
-    words = shlex.split(line)
-    assert words[0] in ("pip", "collegium"), line
-    if words[0] == "pip":
-        return ""
-    done = subprocess.run([sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+Type = Callable[[str, Path], str]
+
+
+@pytest.fixture
+def type_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Type:
+    """One line of the page, typed in a folder, and what it prints; the package is installed already."""
+
+    def typed(line: str, folder: Path) -> str:
+        words = shlex.split(line)
+        assert words[0] in ("pip", "collegium"), line
+        if words[0] == "pip":
+            return ""
+        monkeypatch.chdir(folder)
+        with pytest.raises(SystemExit) as ended:
+            main(words[1:])
+        out, err = capsys.readouterr()
+        assert ended.value.code == 0, err
+        return out
+
+    return typed
 
 
 def test_a_federation_adds_at_most_fifteen_lines() -> None:
@@ -51,7 +62,7 @@ def test_a_federation_adds_at_most_fifteen_lines() -> None:
     assert f"all the lines: {len(lines)}," in SECTION
 
 
-def test_the_lines_of_the_page_lead_to_a_student(tmp_path: Path) -> None:
+def test_the_lines_of_the_page_lead_to_a_student(tmp_path: Path, type_: Type) -> None:
     (study, site), (party,) = blocks("sh"), blocks("toml")
     made_records(1, 200).drop(columns="outcome").to_csv(tmp_path / "pool.csv", index=False)
     assert study[-1] == SUBMIT

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install collegium-nvflare")
 
+from collegium.cli import main
 from collegium_nvflare.trial import Cost, Trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -25,7 +25,7 @@ PATIENCE_S = 300.0
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, Cost, Cost]:
     """A consortium, and what it came to over our own sessions and over NVFlare."""
-    trial = Trial.make(tmp_path_factory.mktemp("nvflare") / "trial", parties=4)
+    trial = Trial.make(tmp_path_factory.mktemp("nvflare") / "trial", parties=3, rounds=2)
     return trial, trial.over_sessions(), trial.over_nvflare()
 
 
@@ -35,14 +35,17 @@ def test_labels_and_student_are_those_of_our_own_sessions_to_the_bit(finished: t
     assert nvflare.labels == 300
 
 
-def test_every_site_signed_the_ledger_that_the_coordinator_signed(finished: tuple[Trial, Cost, Cost]) -> None:
+def test_every_site_signed_the_ledger_that_the_coordinator_signed(
+    finished: tuple[Trial, Cost, Cost], capsys: pytest.CaptureFixture[str]
+) -> None:
     trial, *_ = finished
     place = trial.run.path.parent
     key = place / "coordinator" / "certificate.pem"
-    command = [sys.executable, "-m", "collegium", "ledger", "verify", str(place), "--public-key", str(key), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    with pytest.raises(SystemExit) as ended:
+        main(["ledger", "verify", str(place), "--public-key", str(key), "--json"])
+    out, err = capsys.readouterr()
+    assert ended.value.code == 0, err
+    found = json.loads(out)
     assert found["public_key_checked"] and found["labels"] == 300
     assert set(found["followed_by"]) == set(trial.sites)
     assert [spent["epsilon"] <= 4.0 for spent in found["spent"]] == [True]
@@ -62,7 +65,7 @@ def test_whoever_downloads_the_jobs_result_has_student_and_report(finished: tupl
 
 
 def test_the_run_ends_without_a_site_that_dies_in_the_sum_and_one_that_refuses(tmp_path: Path) -> None:
-    trial = Trial.make(tmp_path / "trial", parties=7, deadline_s=40.0)
+    trial = Trial.make(tmp_path / "trial", parties=8, deadline_s=40.0, rounds=2)
     refusing, dying = trial.sites[1], trial.sites[5]
     policy = trial.policy_of(refusing)
     floor = next(line for line in policy.read_text().splitlines() if line.startswith("minimum_noise_sums"))

@@ -17,7 +17,12 @@ from support.runs import FORESTS, Paid, labels_csv, paid, run_in_process, tiny, 
 
 from collegium.privacy.ledger.ledger import Ledger
 
-TWO: dict[str, Any] = {"partition": {"parties": 2}, "teachers": FORESTS, "votes": {"mode": "clear"}}
+TWO: dict[str, Any] = {
+    "partition": {"parties": 2},
+    "teachers": FORESTS,
+    "votes": {"mode": "clear"},
+    "engine": {"workers": 1},
+}
 """Two parties, to start few processes; a masked sum would need three."""
 
 

@@ -35,6 +35,7 @@ RADIUS: dict[str, Any] = {
     "mechanism": {"name": "individual-knn", "parameters": {"sigma": 8.0, "participations": 1}},
     "neighbours": {"share": 0.1, "dimensions": 16},
     "partition": {"parties": 4},
+    "engine": {"workers": 1},
 }
 SAMPLED: dict[str, Any] = {
     "mechanism": {

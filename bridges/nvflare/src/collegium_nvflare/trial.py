@@ -24,6 +24,7 @@ import pandas as pd
 
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord, reached
+from collegium.coordinator.settings.run_config import AUTO
 from collegium.errors import Unreachable
 from collegium.settings import read_config, toml_value
 from collegium.simulations.cohort import PreparedRun, prepare_run
@@ -47,6 +48,9 @@ source = "pool.csv"
 
 [budget]
 epsilon = 4.0
+
+[sums]
+rounds = {rounds}
 
 [votes]
 quorum = 0.7
@@ -117,17 +121,18 @@ class Trial:
     prepared: PreparedRun
 
     @classmethod
-    def make(cls, folder: Path, *, parties: int = 8, deadline_s: float = 60.0) -> "Trial":
+    def make(cls, folder: Path, *, parties: int = 8, deadline_s: float = 60.0, rounds: int | str = AUTO) -> "Trial":
         """Write what its people write; StorageError where it cannot be written."""
         make_folder(folder)
         made_records(0, parties * RECORDS_EACH).to_csv(folder / "records.csv", index=False)
         made_records(1, POOL).drop(columns="outcome").to_csv(folder / "pool.csv", index=False)
         sessions = folder / "sessions.toml"
-        write_whole(sessions, SETTINGS.format(own=SESSIONS.format(parties=parties), deadline_s=deadline_s))
+        settings = functools.partial(SETTINGS.format, deadline_s=deadline_s, rounds=toml_value(rounds))
+        write_whole(sessions, settings(own=SESSIONS.format(parties=parties)))
         config = read_config(sessions, SimulationConfig)
         trial = cls(folder, prepare_run(config, folder / "sessions", data_root=folder))
         federation = FEDERATION.format(names=toml_value(list(trial.sites)))
-        write_whole(trial.consortium, SETTINGS.format(own=federation, deadline_s=deadline_s))
+        write_whole(trial.consortium, settings(own=federation))
         trial._write_sites()
         return trial
 
