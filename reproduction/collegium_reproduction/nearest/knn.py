@@ -28,7 +28,7 @@ class SampledMechanism(LabelMechanism):
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ADD_REMOVE,)
     no_votes_because: ClassVar[str] = (
         "data-dependent accounting is not valid here: Poisson sampling protects by hiding who was sampled, and an "
-        "analysis of the votes that came out takes the sample as known; account with --screened and --answered instead"
+        "analysis of the votes that came out takes the sample as known; account with --queries and --answered instead"
     )
     no_audit_because: ClassVar[str] = (
         "its charge relies on the parties' sampling of records, which counts no longer show"
