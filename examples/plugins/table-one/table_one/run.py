@@ -18,7 +18,7 @@ class TableOneConfig(CountsConfig):
 
 @register_counts
 class TableOneCounts(OtherCounts):
-    question, settings = TableOne, TableOneConfig
+    question, settings, cells_add_up = TableOne, TableOneConfig, True
 
     @classmethod
     def _chosen(cls, config: Any, settings: Any) -> tuple[tuple[int, ...], list[list[str]]]:

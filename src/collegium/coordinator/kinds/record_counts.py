@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from collegium.coordinator.asking import RunQuestion
 from collegium.coordinator.contradictions import Counted, check_shares, counted_in_cells
@@ -183,6 +183,9 @@ class CountsOnce(RecordCounting):
     them, if they were kept or the ledger has their charge as not spent.
     """
 
+    cells_add_up: ClassVar[bool] = True
+    """Whether each record adds 1 to one cell of each part, so that cells tell how many records there are."""
+
     @abstractmethod
     def _asked(self) -> tuple[Mechanism, RecordsQuestion]:
         """The question, and the mechanism that noises its counts."""
@@ -192,13 +195,18 @@ class CountsOnce(RecordCounting):
         """What released counts ``[cells]``, in records, with noise of this variance on each, say."""
 
     def counted(self, releases: Releases) -> list[Counted]:
-        """How many records were counted, of each group; none where it was not done, or records count several times."""
+        """How many records were counted, of each group; none where it was not done, or cells do not tell it."""
         if self._settings is None or self.noted is None or not self.noted.paid:
             return []
         mechanism, question = self._asked()
         released = self._rule(releases, mechanism, question).released
-        once = not question.per_party and mechanism.parameters()["parts"] == 1
-        return [_records_in(self.part, part) for part in released.groups] if once and released is not None else []
+        if released is None or question.per_party or not self._adds_one(mechanism):
+            return []
+        return [_records_in(self.part, part) for part in released.groups]
+
+    def _adds_one(self, mechanism: Mechanism) -> bool:
+        """Whether each record, or party, adds 1 to all cells together."""
+        return self.cells_add_up and mechanism.parameters()["parts"] == 1
 
     def count(self, releases: Releases) -> None:
         """Ask the parties and note what was found, where that is due.
@@ -218,7 +226,7 @@ class CountsOnce(RecordCounting):
 
         def found() -> dict[str, Any]:
             released, *_ = self._released(releases, mechanism, question)
-            if question.per_party and mechanism.parameters()["parts"] == 1:
+            if question.per_party and self._adds_one(mechanism):
                 check_shares(_records_in(self.part, released))
             return {"found": self._found(released.values / ONE, (released.noise / ONE) ** 2)}
 
@@ -239,6 +247,8 @@ class OtherCounts(CountsOnce, CountSettings):
     ----------
     earlier : the rounds before this one, in their order. All rounds are paid before the first is asked.
     """
+
+    cells_add_up = False
 
     def __init__(
         self,
