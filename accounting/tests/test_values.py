@@ -58,7 +58,7 @@ def test_with_two_classes_the_rivals_noise_counts(sigma: float, rounds: int, mos
         ("discrete-gaussian", 40.0, 25, 0.516),
         ("discrete-gaussian", 8.0, 25, 3.06),
         ("discrete-gaussian", 4.0, 1, 1.36),
-        ("discrete-laplace", 6.0, 1, 0.31),
+        ("discrete-laplace", 6.0, 1, 0.3063),
     ],
 )
 def test_a_moved_vote(noise: str, scale: float, rounds: int, most: float) -> None:

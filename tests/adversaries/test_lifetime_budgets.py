@@ -220,6 +220,12 @@ def test_digits_that_a_program_rounds_away_give_no_record_a_second_budget() -> N
     assert len(set(row_digests(pd.DataFrame({"a": whole}), None, PLAIN)[0].tolist())) == 2000
 
 
+def test_what_fills_a_field_of_fixed_width_gives_no_record_a_second_budget() -> None:
+    """A column that a reader holds as texts alone has one spelling for each text, and one of mixed types for each."""
+    alike = [pd.Series(["b", "b\0\0"], dtype=dtype) for dtype in ("object", "string", "str")]
+    assert len({one for values in alike for one in row_digests(values.to_frame("a"), None, PLAIN)[0].tolist()}) == 1
+
+
 def test_different_values_are_different_records_under_every_way_to_read_them() -> None:
     values = ["1.234", "1234", "12.34", "1", "2026-01-31", "2026-01-30", "2026-01-31 10:00", "a", ""]
     for settings in ({}, {"thousands": ","}, {"dates": "dd/mm/yyyy"}, {"thousands": "'"}):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.sums_scene import NAMES, POOL, TASK, records
 
+from collegium.coordinator.kinds import class_sums as kinds
 from collegium.coordinator.report.model_card import write_model_card
 from collegium.coordinator.report.page import render
 from collegium.coordinator.run import coordinator as run
@@ -19,6 +20,7 @@ from collegium.parties.policy import PolicyConfig
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
+from collegium_accounting.mechanisms import class_sums
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +116,18 @@ def test_the_same_sum_again_is_offered_as_that_and_never_sold_as_a_new_student(s
     card = studies.folder / "card.safetensors"
     assert second.student is not None
     assert f"{len(NAMES)} institutions" in write_model_card(card, TASK, "kernel", None, second).read_text()
+
+
+def test_sums_that_counted_records_in_other_units_are_not_taken_for_these(
+    studies: Studies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As version 0.2.0 counted them: half as many records would be read from them."""
+    with monkeypatch.context() as before:
+        for module in (class_sums, kinds):
+            before.setattr(module, "FEW_CLASSES", 1)
+        studies.runs("one")
+    said = studies.says("two")
+    assert said.foreseen.asks and not said.foreseen.held and not said.foreseen.same_again
 
 
 def test_other_noise_is_another_sum_that_is_asked_for_and_paid_anew(studies: Studies) -> None:

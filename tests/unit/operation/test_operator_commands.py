@@ -14,6 +14,7 @@ import pytest
 from support.typist import typed
 
 from collegium.coordinator.cli.study_cli import left_beside
+from collegium.coordinator.run.run_record import RUN_FORMAT
 from collegium.coordinator.settings.consortium import read_consortium
 from collegium.errors import ConfigurationError
 from collegium.parties.policy import PolicyConfig
@@ -213,6 +214,16 @@ def test_a_check_of_a_study_names_the_policy_that_parties_of_an_earlier_study_ne
     assert agreed.queries == 6 and agreed.pools is not None
     (limit,) = (line for line in told if line.strip().startswith("record_epsilon"))
     assert limit.endswith("was answered or spent; 3 in all where that was this consortium's alone"), "no sum beyond it"
+
+
+def test_a_finished_study_of_another_version_stands_in_the_way_of_none(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed(capsys, "study", "new", config, "second")
+    run = read_consortium(config).place.run
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps({"format": RUN_FORMAT - 1}))
+    assert typed(capsys, "provision", config, "--check", "--study", "second")[0] == 0
 
 
 def test_a_trial_is_a_small_study_of_one_sum_and_keeps_the_consortiums_cap_and_unit(

@@ -54,7 +54,8 @@ ONE = 2**16
 
 MOST_ROUNDS = 8
 
-_FEW_CLASSES = 3
+FEW_CLASSES = 3
+"""Up to so many count records more exactly; see `count_of_one`."""
 
 
 def code_one(classes: int) -> int:
@@ -65,10 +66,10 @@ def code_one(classes: int) -> int:
 def count_of_one(classes: int) -> int:
     """`COUNT`: the number that stands for one record in the sum's last entry.
 
-    It is an eighth of the other entries' Δ, which adds .8 % to the noise's variance. With up to `_FEW_CLASSES` it is a
+    It is an eighth of the other entries' Δ, which adds .8 % to the noise's variance. With up to `FEW_CLASSES` it is a
     quarter, which adds 6 %: noise costs these least, and the count tells who counts more records than its cap.
     """
-    share = 4 if classes <= _FEW_CLASSES else 8
+    share = 4 if classes <= FEW_CLASSES else 8
     return code_one(classes) * (ONE * math.isqrt(classes * (classes - 1) * 2**20) // (share * 2**10))
 
 

@@ -44,6 +44,7 @@ from collegium.protocol.requests import ShowReleased
 from collegium.protocol.secure_sum.groups import FEWEST_GROUPS
 from collegium.whole_files import read_digested, write_digested
 from collegium_accounting.mechanisms import SumMode
+from collegium_accounting.mechanisms.class_sums import FEW_CLASSES, count_of_one
 
 _NETWORKS = b"networks\n"
 """Begins what is kept of networks for the next question; weights are kept as they are."""
@@ -95,7 +96,10 @@ class ClassSums(RunKind):
         facts, config = self.facts, self.facts.config
         weights = None if self.weights is None else self.weights.digest()
         asked = [self.number, self.spec.digest(), weights, facts.pool_sha256, facts.ledger_id]
-        return json.dumps([*asked, facts.noise_votes, config.votes.mode, config.budget.unit])
+        asked += [facts.noise_votes, config.votes.mode, config.budget.unit]
+        classes = len(config.task.classes)
+        # Version 0.2.0 counted records of few classes in other units: a study must not take its sums for these.
+        return json.dumps([*asked, count_of_one(classes)] if classes <= FEW_CLASSES else asked)
 
     def ask(self, terms: Terms, inputs: PoolRange) -> SumClasses:
         """The question; ``inputs`` do not matter, as a sum labels every input."""

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from collegium.coordinator.settings.kinds import run_kind
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data.task import OWN_CHOICE, ImageInputs
 from collegium.data.teacher_kinds import BUILT_IN, OF_IMAGES, import_path
-from collegium.errors import ConfigurationError
+from collegium.errors import ConfigurationError, StorageError
 from collegium.models.kernels import KernelMap
 from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS
 from collegium.models.pool_spectrum import PoolSpectrum
@@ -154,9 +155,14 @@ def _asked(config: RunConfig, seen: Foreseen) -> str:
 
 
 def _earlier(config: RunConfig, folders: Mapping[str | None, Path]) -> Iterator[Earlier]:
-    """What was released of the students of other studies of the same classes, by the study."""
+    """What was released of the students of other studies of the same classes, by the study.
+
+    Records that cannot be read, as those of another version, are passed over: no run depends on them.
+    """
     for study, folder in folders.items():
-        record = RunFolder(folder).read()
+        record = None
+        with suppress(StorageError):
+            record = RunFolder(folder).read()
         if record is None or record.config.task.classes != config.task.classes:
             continue
         name = "the file's own study" if study is None else f"the study {study}"

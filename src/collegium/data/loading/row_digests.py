@@ -90,6 +90,7 @@ def _spelt(values: pd.Series[Any], source: DataSource) -> list[str]:
     if isinstance(values.dtype, pd.StringDtype):
         codes, distinct = pd.factorize(values)
         alone = [one.strip() if source.thousands == "." else text_of(one) for one in distinct]
+        alone = [one.rstrip("\0") for one in alone]  # as arrays of texts have it
         spellings = [*(_one_spelling(_as_read(text, source)) for text in alone), ""]
         return [spellings[code] for code in codes.tolist()]
     is_text = [False] * len(values)
