@@ -131,16 +131,16 @@ def _be(wanted: dict[str, Any], streams: list[int], says: int) -> NoReturn:
     sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     for number, usual in zip(_SIGNALS, (signal.default_int_handler, signal.SIG_DFL, signal.SIG_DFL), strict=True):
         signal.signal(number, signal.SIG_IGN if number in wanted["ignored"] else usual)
-    os.write(says, str(os.getpid()).encode())  # from here on no signal is lost
-    os.close(says)
-    os.chdir(wanted["folder"])
-    sys.path[0] = os.getcwd()
-    os.environ.clear()
-    os.environ.update(wanted["environment"])
-    module, *sys.argv[1:] = wanted["words"]
     status: object = 0
     interrupted = False
     try:
+        os.write(says, str(os.getpid()).encode())  # from here on no signal is lost
+        os.close(says)
+        os.chdir(wanted["folder"])
+        sys.path[0] = os.getcwd()
+        os.environ.clear()
+        os.environ.update(wanted["environment"])
+        module, *sys.argv[1:] = wanted["words"]
         run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         status = ended.code or 0
