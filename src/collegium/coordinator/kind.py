@@ -6,13 +6,19 @@ Derive `RunKind` for each kind of question that labels follow from, and `setting
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from collegium.coordinator.contradictions import Counted
+from collegium.coordinator.groups import Verdict
+from collegium.coordinator.release import Releases
+from collegium.coordinator.run.student_trainer import StudentTrainer
+from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.settings.kinds import KindSettings, run_kind
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.task import TeacherSettings
+from collegium.models.noisy_sums import NoisySums
 from collegium.protocol.question import PoolRange, Question, Terms
 from collegium_accounting.units import IntArray
 
@@ -44,6 +50,41 @@ class RunFacts:
         return self.ledger_id if self.study is None else f"{self.ledger_id}:{self.study}"
 
 
+class Sums(Protocol):
+    """Sums over all records, of which labels and student follow from the last.
+
+    Attributes
+    ----------
+    first_name : how the first of them is called in the ledger's charge.
+    """
+
+    first_name: str
+
+    @property
+    def held(self) -> list[NoisySums]:
+        """Those that were released, in order."""
+        ...
+
+    @property
+    def lacking(self) -> int:
+        """How many sums of the run were not released."""
+        ...
+
+    @property
+    def counted(self) -> list[Counted]:
+        """How many records the latest of them counts, of each group of parties and of those that stay together."""
+        ...
+
+    @property
+    def verdict(self) -> Verdict:
+        """Which group of parties is left out."""
+        ...
+
+    def take(self) -> None:
+        """Have the sums that were not released yet; see `release.Releases.release`."""
+        ...
+
+
 class RunKind(KindSettings, ABC):
     """Asks one kind of question in one run; `selection.plan` chooses the inputs."""
 
@@ -61,6 +102,10 @@ class RunKind(KindSettings, ABC):
     @abstractmethod
     def ask(self, terms: Terms, inputs: PoolRange) -> Question:
         """The question of a round about ``inputs``; on equal terms it is equal."""
+
+    def sums(self, setup: RunSetup, releases: Releases, trainer: StudentTrainer) -> "Sums | None":
+        """The sums over all records that label every input; None where inputs are asked about one by one."""
+        return None
 
     def votes(self, question: Question, counts: IntArray) -> IntArray:
         """The votes ``[queries, classes]`` that exact sums of the question's shape say."""

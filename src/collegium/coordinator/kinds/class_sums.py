@@ -110,6 +110,9 @@ class ClassSums(RunKind):
     def decided(cls, config: Any) -> dict[str, Any]:
         return {"rounds": config.class_sums}
 
+    def sums(self, setup: RunSetup, releases: Releases, trainer: StudentTrainer) -> "SumsOfRun":
+        return SumsOfRun(setup, releases, self, trainer)
+
 
 @dataclass(frozen=True, eq=False)
 class _Heard:

@@ -9,8 +9,7 @@ import numpy as np
 from collegium.coordinator.asking import Asking
 from collegium.coordinator.contradictions import Counted, check_counts
 from collegium.coordinator.groups import Verdict
-from collegium.coordinator.kind import RunFacts, kind_of
-from collegium.coordinator.kinds.class_sums import ClassSums, SumsOfRun
+from collegium.coordinator.kind import RunFacts, Sums, kind_of
 from collegium.coordinator.kinds.evaluation import PrivateEvaluation
 from collegium.coordinator.kinds.labels import Labels
 from collegium.coordinator.kinds.pool_check import PoolCheck
@@ -106,9 +105,7 @@ class OpenRun:
         asking = Asking(setup, public, statement, ledger, self._notes, self._kind.teacher)
         self._releases = Releases(statement, asking, setup.noise, f"{named}|{study}")
         self._labels = Labels(setup, public, self._releases, ledger)
-        self._sums: SumsOfRun | None = None
-        if isinstance(self._kind, ClassSums):
-            self._sums = SumsOfRun(setup, self._releases, self._kind, self._trainer)
+        self._sums = self._kind.sums(setup, self._releases, self._trainer)
         self._label_set, self._keys = self._plan.so_far(self.record, public.pool.x, self._labels.all(), study)
 
     @property
@@ -298,7 +295,7 @@ class OpenRun:
                 return True
         return False
 
-    def _label_by_sums(self, sums: SumsOfRun, queries: Mapping[str, int]) -> str | None:
+    def _label_by_sums(self, sums: Sums, queries: Mapping[str, int]) -> str | None:
         """Label all queries that have no label from sums over all records; returns why labels or a sum are missing.
 
         Where the budget, the parties' policies or the sums so far leave no further one, those so far label all.
