@@ -55,7 +55,7 @@ def start(
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # What libraries read in the environment when they are loaded, a copy of a process that has them reads no more.
     copied = POSSIBLE and words[:2] == ("-m", "collegium") and not environment
-    with _signals_ignored(ignoring):
+    with signals_ignored(ignoring):
         return (Copied if copied else subprocess.Popen)(
             [sys.executable, *map(str, words)],
             cwd=folder,
@@ -152,7 +152,7 @@ def _is_running(pid: int) -> bool:
 
 
 @contextmanager
-def _signals_ignored(ignored: Collection[signal.Signals]) -> Iterator[None]:
+def signals_ignored(ignored: Collection[signal.Signals]) -> Iterator[None]:
     """A process that is started within inherits which of three signals are ignored and which are not."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     # In a process that is started the default takes the place of any handler.
