@@ -17,7 +17,7 @@ from collegium.data import Examples, PoolStore, array_spec
 from collegium.data.pools import contents_of
 from collegium.data.task import ImageInputs, Task
 from collegium.data.values import ArraySpec, PoolChunk
-from collegium.errors import QuorumNotReached
+from collegium.errors import QueriesRefused, QuorumNotReached
 from collegium.models.features import Features
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
@@ -257,6 +257,18 @@ def test_all_sums_of_records_about_an_input_are_opened_with_the_same_parties(
         assert refused == dict.fromkeys(FEWER, "refused-queries"), stage
     for stage in STAGES:
         assert consortium.liar.total(nearest(consortium.pool, stage))
+
+
+def test_the_second_stage_about_an_input_is_not_summed_over_another_roster(tmp_path: Path) -> None:
+    """No row is asked for again; but the quorums of two rosters need not meet in an honest party."""
+    pools = PoolStore(None)
+    pool, book = pools.put(X), AnswerBook(tmp_path, "alpha", ONCE, None)
+    with_ghost = ROSTER | {"ghost": bytes(32)}
+    book.leave(book.asked("run-1", nearest(pool, "threshold"), ROSTER, pools), np.zeros((1, 6), dtype=np.int64))
+    with pytest.raises(QueriesRefused, match="parties on the roster"):
+        book.check(book.asked("run-1", nearest(pool, "release"), with_ghost, pools))
+    book.check(book.asked("run-1", nearest(pool, "release"), ROSTER, pools))
+    assert book.queries_answered() == 1
 
 
 def test_an_input_is_asked_for_its_nearest_records_once_a_stage(consortium: Consortium) -> None:

@@ -207,12 +207,7 @@ class Party:
         Requests are answered one at a time, whichever threads they come from.
         """
         with self._lock:
-            try:
-                return Reply(request.request_id, self._answer(request))
-            except CollegiumError as error:
-                return Reply(request.request_id, Failure.of(error))
-            except Exception as error:
-                return Reply(request.request_id, _internal(self.name, request, error))
+            return Reply(request.request_id, self._answer(request))
 
     def _follow(self, request: Request) -> ReplyBody:
         reply = self._ledger(request)

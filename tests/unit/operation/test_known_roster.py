@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from collegium.parties.known_roster import KnownRoster
+from collegium.errors import IdentityError
+from collegium.limits import MAX_ROSTER_BYTES
+from collegium.parties.known_roster import KnownRoster, accept_key, begin
 from collegium.protocol.certificates import Authority, read_certificate, read_subject
 from collegium.protocol.identities import create_identity
 from collegium.protocol.roster import Roster, RosterEntry
@@ -68,6 +70,7 @@ def planted(entries: dict[str, RosterEntry], folder: Path) -> dict[str, str]:
         "fewer than minimum_parties": roster(entries, "ash", "birch").model_dump_json(),
         "roster of 'other'": elsewhere.model_dump_json(),
         "a roster that is not valid": '{"version": 7}',
+        "a roster has at most": roster(entries, *three).model_dump_json() + " " * MAX_ROSTER_BYTES,
     }
 
 
@@ -81,6 +84,7 @@ def planted(entries: dict[str, RosterEntry], folder: Path) -> dict[str, str]:
         "fewer than minimum_parties",
         "roster of 'other'",
         "a roster that is not valid",
+        "a roster has at most",
     ],
 )
 def test_a_roster_that_does_not_hold_is_refused_and_the_one_before_stays(
@@ -120,6 +124,25 @@ def test_a_name_keeps_its_first_key_even_when_it_was_gone_for_a_while(
     again = known(tmp_path, Roster.load(tmp_path / "roster.json"))
     again.announced(roster(entries, *FOUR).model_dump_json())
     assert dict(again) == roster(entries, *FOUR).signing_keys(), "with its own key it may come back"
+
+
+def test_no_party_begins_in_the_file_of_another_consortium(entries: dict[str, RosterEntry], tmp_path: Path) -> None:
+    file, start = tmp_path / "roster.json", roster(entries, "ash", "birch")
+    start.save(file)
+    pem = entries["cedar"].certificate_pem
+    assert pem is not None
+    with pytest.raises(IdentityError, match="is the roster of 'trial', not of 'other'"):
+        begin(file, "other", read_subject(read_certificate(pem.encode())))
+    assert Roster.load(file) == start
+
+
+@pytest.mark.parametrize("key", ["", "ab" * 31, "AB" * 32, "zz" * 32, "ab" * 32 + "\n"])
+def test_what_is_no_key_is_not_accepted_as_one(key: str, entries: dict[str, RosterEntry], tmp_path: Path) -> None:
+    file, start = tmp_path / "roster.json", roster(entries, "ash", "birch")
+    start.save(file)
+    with pytest.raises(IdentityError, match="a signing key has 64 hexadecimal digits"):
+        accept_key(file, "ash", key)
+    assert Roster.load(file) == start
 
 
 def test_the_digest_of_a_roster_tells_names_and_keys_apart(entries: dict[str, RosterEntry], tmp_path: Path) -> None:

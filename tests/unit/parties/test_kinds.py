@@ -172,17 +172,18 @@ def test_no_kind_gets_around_a_limit_of_the_policy(
 
 
 def test_what_does_not_suit_the_party_is_refused_before_any_record_is_read(
-    make_party: MakeParty, pool: ArraySpec, monkeypatch: pytest.MonkeyPatch
+    make_party: MakeParty, pool: ArraySpec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     outside = CastGuesses(asked(pool).terms, "ledger", PoolRange(pool.sha256, (0, 100)))
+    alone = {"sigma": 9.0, "participations": 1.0}
     for question, code in (
-        (CastGuesses(Terms("individual-knn", {"sigma": 9.0}), "ledger", outside.inputs), "refused-mechanism"),
+        (CastGuesses(Terms("individual-knn", alone), "ledger", outside.inputs), "refused-mechanism"),
         (outside, "protocol"),
         (CastGuesses(asked(pool).terms, "ledger", PoolRange("cd" * 32, (0, 1))), "pool-mismatch"),
     ):
         answer = Asker(make_party())(question)
         assert isinstance(answer, Failure) and answer.code == code
-    assert Guesses.steps == []
+    assert Guesses.steps == [] and "individual-knn is not for questions of the kind 'guesses'" in caplog.text
     monkeypatch.setattr(Guesses, "refuses", True)
     assert Asker(make_party())(asked(pool)).code == "data" and Guesses.steps == ["validate"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from collegium.protocol.question import PoolRange, Question, Terms
 from collegium.protocol.replies import Failure, Prepared, SecureSumAnswer
 from collegium.protocol.requests import SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, SumSetup, plan_graph
+from collegium.protocol.secure_sum.groups import group_of
 
 MakeParty = Callable[..., Party]
 KEYS = {name: Ed25519PrivateKey.generate() for name in ("alpha", "beta", "gamma", "delta", "epsilon")}
@@ -83,6 +85,70 @@ def test_noise_is_drawn_only_for_as_many_honest_parties_as_the_graph_of_the_sum_
     assert isinstance(answer, SecureSumAnswer if answered else Failure)
 
 
+def exact(pool: ArraySpec) -> CastVotes:
+    return CastVotes(
+        Terms("gnmax", {"sigma": 40.0}, "replace", "masked"), "ledger", LINEAR, PoolRange(pool.sha256, (0, 1)), 10
+    )
+
+
+def began(party: Party, setup: SumSetup) -> SecureSumAnswer | Failure:
+    """What the party answers to the first step of a sum."""
+    step = SecureSumStep(CoordinatorSum(setup).requests()["alpha"])
+    answer = party.handle(Request("sum", "run-1", step)).body
+    assert isinstance(answer, SecureSumAnswer | Failure)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("lie", "told"),
+    [
+        ({"consortium": "theirs"}, "a sum of the consortium 'theirs' is not ours"),
+        ({"length": 10}, "a sum of 10 entries does not fit the round's 20 counts"),
+        ({"high": 1}, "a sum of values up to 1 is not what this round's answers need"),
+        ({"noise_reach": 5}, "room for noise in a round whose terms know of none"),
+    ],
+)
+def test_a_sum_that_is_not_of_what_the_party_was_asked_is_not_begun_and_the_honest_one_is(
+    make_party: MakeParty, pool: ArraySpec, lie: dict[str, Any], told: str
+) -> None:
+    party, asked = make_party(membership=Membership("ours", ROSTER, KEYS["alpha"].sign)), exact(pool)
+    assert isinstance(Asker(party)(asked), Prepared)
+    honest: dict[str, Any] = {"length": 20, "low": 0, "high": asked.high, "plan": PLAN}
+    honest = {"consortium": "ours", "round_id": "round-1", "roster": ROSTER} | honest
+    refused = began(party, SumSetup(**honest | lie))
+    assert isinstance(refused, Failure) and (refused.code, told in refused.message) == ("protocol", True)
+    assert isinstance(began(party, SumSetup(**honest)), SecureSumAnswer)
+
+
+def test_exact_sums_of_groups_are_refused(make_party: MakeParty, pool: ArraySpec) -> None:
+    """Three of them show what three groups hold, where one sum would show what all hold."""
+    keys = {f"party-{n}": Ed25519PrivateKey.generate().public_key() for n in range(4)}
+    roster = ROSTER | {name: key.public_bytes(Encoding.Raw, PublicFormat.Raw) for name, key in keys.items()}
+    party, asked = make_party(membership=Membership("ours", roster, KEYS["alpha"].sign)), exact(pool)
+    assert isinstance(Asker(party)(asked), Prepared)
+    group = group_of(roster, 3, "alpha")
+    refused = began(party, SumSetup("ours", "round-1", group, 20, 0, asked.high, plan_graph(3), groups=3))
+    assert isinstance(refused, Failure) and refused.code == "secure-sum-insufficient-plan"
+    assert "exact ones show more than one of all" in refused.message
+
+
+@pytest.mark.parametrize("wrong", [-1, 1, None])
+def test_a_sum_with_other_room_for_noise_than_the_terms_promise_is_refused(
+    make_party: MakeParty, pool: ArraySpec, wrong: int | None
+) -> None:
+    """With less room the noise would not fit beside the votes; None is no room at all."""
+    party = make_party(policy=Policy(STRICT), membership=Membership("ours", ROSTER, KEYS["alpha"].sign))
+    asked = noised(pool, "gnmax", "release", PLAN.honest_survivors, sigma=40.0)
+    assert isinstance(Asker(party)(asked), Prepared) and asked.share is not None
+    reach = asked.share.reach(PLAN.parties, 20)
+    stated = 0 if wrong is None else reach + wrong
+    refused = began(party, SumSetup("ours", "round-1", ROSTER, 20, 0, asked.high, PLAN, stated))
+    assert isinstance(refused, Failure) and "room left for noise does not follow from the terms" in refused.message
+    assert isinstance(
+        began(party, SumSetup("ours", "round-1", ROSTER, 20, 0, asked.high, PLAN, reach)), SecureSumAnswer
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "complete", "answered"), [("votes", False, True), ("sample", True, True), ("sample", False, False)]
 )
@@ -95,13 +161,7 @@ def test_several_sums_without_noise_over_a_sparse_graph_are_refused(
     plan = plan_graph(len(roster), 0.2, 0.1, quorum=0.8, complete=complete)
     assert plan.complete == complete
     party = make_party(membership=Membership("ours", roster, KEYS["alpha"].sign))
-    asked: Question = CastVotes(
-        Terms("gnmax", {"sigma": 40.0}, "replace", "masked"),
-        "ledger",
-        LINEAR,
-        PoolRange(pool.sha256, (0, 1)),
-        10,
-    )
+    asked: Question = exact(pool)
     if kind == "sample":
         parameters = {"k": 3.0, "classes": 10, "threshold": 2.0, "sampling_rate": 0.5, "sigma1": 9.0, "sigma2": 4.0}
         terms = Terms("knn", parameters, "add-remove", "masked", "release")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import sqlite3
 import tomllib
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,12 +17,14 @@ from hypothesis import strategies as st
 from support.typist import typed
 
 from collegium.data.task import TeacherSettings
-from collegium.errors import ConfigurationError, ModeRefused, Refused
-from collegium.parties.answer_book import AnswerBook
+from collegium.errors import ConfigurationError, CostRefused, MechanismRefused, ModeRefused, Refused, StorageError
+from collegium.parties.answer_book import AnswerBook, Voters
 from collegium.parties.answers import Answer
-from collegium.parties.enrolment import not_agreed_to, policy_text
+from collegium.parties.enrolment import agreeing, not_agreed_to, policy_text
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig, described
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.store import connected
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit
@@ -32,6 +36,7 @@ from collegium.protocol.requests import Ask, Describe
 from collegium.protocol.roster import AnnouncedCounts, AnnouncedLimits, AnnouncedTerms
 from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon, together
 from collegium_accounting.mechanisms import AddedBy, Adjacency, RecordBudget, Unit, create
+from collegium_accounting.mechanisms.class_sums import ClassSums
 from collegium_accounting.noise.distributed import NoiseShare, closeness_to_one_gaussian
 from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve, gaussian_curve
 
@@ -106,6 +111,13 @@ def test_a_policy_with_the_lines_that_it_lacks_lacks_no_more(policy: PolicyConfi
 def test_a_request_outside_the_policy_is_refused_by_name(policy: PolicyConfig, request_: CastVotes, word: str) -> None:
     with pytest.raises(Refused, match=word):
         ask(policy, request_)
+
+
+def test_a_mechanism_of_sums_over_all_records_is_not_answered_with_votes() -> None:
+    terms = Terms.of(ClassSums(40.0, 3), "masked")
+    asked = CastVotes(terms, "ledger", TeacherSettings(), PoolRange(POOL, (0,)), 3)
+    with pytest.raises(MechanismRefused, match=f"class-sums is not for questions of the kind '{CastVotes.kind}'"):
+        ask(PolicyConfig(), asked)
 
 
 def test_hours_may_span_midnight() -> None:
@@ -192,9 +204,9 @@ def test_answers_are_charged_before_they_are_given_and_survive_a_restart(tmp_pat
     assert spent == block_epsilon({worst_law(cast(), 1): 3}, 1e-5)
 
 
-def allow_neighbours(book: AnswerBook, run: str, participations: int) -> None:
+def allow_neighbours(book: AnswerBook, run: str, participations: int, voters: Voters = "records") -> None:
     """A run asks about neighbours with sigma 70: what a record may spend follows from that, whoever spends it."""
-    budgets = RecordBudgets(book, "records", bytes(32), [b"somebody"], "rows", 0.01)
+    budgets = RecordBudgets(book, voters, bytes(32), [b"somebody"], "rows", 0.01)
     with budgets.transaction(run, RecordBudget(1, participations, 1 / (2 * 70.0**2))):
         pass
 
@@ -272,6 +284,54 @@ def test_its_own_epsilon_is_a_hard_stop(tmp_path: Path) -> None:
     leave(mine, cast(0))
     with pytest.raises(Refused, match="policy"):
         leave(mine, cast(1, sigma=0.5))
+
+
+def test_an_epsilon_that_the_party_spends_as_one_voter_pays_for_no_votes_of_its_teachers(tmp_path: Path) -> None:
+    mine = account(tmp_path, epsilon=5.0)
+    allow_neighbours(mine, "first", 1, "party")
+    with pytest.raises(CostRefused, match="kept for its votes as one among neighbours"):
+        leave(mine, cast(0))
+    assert mine.queries_answered() == 0
+
+
+def test_what_the_forecast_lets_through_the_ledger_still_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: whatever is asked for counts as affordable."""
+    mine = account(tmp_path, epsilon=0.5)
+    leave(mine, cast(0))
+    spent = mine.spent()
+    monkeypatch.setattr(Ledger, "affordable", lambda _, purpose, wanted, laws: wanted)
+    with pytest.raises(CostRefused, match="policy: "):
+        leave(mine, cast(1, sigma=0.5))
+    assert (mine.queries_answered(), mine.spent()) == (1, spent)
+
+
+def test_a_book_that_was_begun_at_another_delta_is_refused_and_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(account(tmp_path), cast(0))
+    opened: list[sqlite3.Connection] = []
+
+    def noted(path: Path) -> sqlite3.Connection:
+        opened.append(connected(path))
+        return opened[-1]
+
+    monkeypatch.setattr("collegium.parties.answer_book.connected", noted)
+    with pytest.raises(ConfigurationError, match="delta") as refused:
+        account(tmp_path, delta=1e-6)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")
+    assert refused.tb is not None, "what was refused is held, so that nothing but the refusal closed the file"
+
+
+def test_a_book_of_which_somebody_removed_a_table_says_what_to_do(tmp_path: Path) -> None:
+    mine = account(tmp_path)
+    leave(mine, cast(0))
+    with closing(sqlite3.connect(mine.path)) as other:
+        other.execute("DROP TABLE answered")
+    with pytest.raises(StorageError, match="restore it from a copy"):
+        leave(mine, cast(0))
 
 
 def test_no_run_asks_with_a_rule_for_votes_that_are_at_hand() -> None:
@@ -383,6 +443,13 @@ def test_lines_that_no_study_needs_are_not_taken_over(
     before = policy.read_text()
     status, _, err = typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
     assert status == 2 and told in " ".join(err.split()) and policy.read_text() == before
+
+
+def test_a_setting_that_the_file_does_not_have_is_added_below_and_the_rest_stays() -> None:
+    text = "# ours\nqueries = 7  # the board\n"
+    agreed = agreeing(Path("policy.toml"), text, {"record_epsilon": 1.5})
+    assert agreed == f"{text}record_epsilon = 1.5\n"
+    assert PolicyConfig.model_validate(tomllib.loads(agreed)) == PolicyConfig(queries=7, record_epsilon=1.5)
 
 
 def test_nothing_is_written_without_a_yes_or_over_several_lines(

@@ -1,6 +1,8 @@
 """A party notices that its records are others than those that it last answered with, and says what follows."""
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,12 @@ from support.sums_scene import COLUMNS, POOL, SPEC, TASK
 from support.typist import typed
 
 from collegium.data import PoolStore
+from collegium.errors import StorageError
 from collegium.models.kernels import KernelSpec
 from collegium.parties.config import PartyConfig
 from collegium.parties.enrolment import keep_tasks
 from collegium.parties.opening import Opening
+from collegium.parties.records_known import RecordsKnown, changed_since
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import Credentials, issue_kit
 from collegium.protocol.kinds.class_sums import SumClasses
@@ -98,3 +102,15 @@ def test_a_file_that_was_sorted_otherwise_holds_the_same_records(
     assert said(institution, capsys) == [False, False]
     institution.write([*institution.lines[:-1], institution.lines[-1][:-1] + "a"])
     assert said(institution, capsys) == [True, True], "one label was corrected"
+
+
+def test_a_book_from_before_records_were_noted_tells_nothing_and_one_that_cannot_be_read_says_so(
+    tmp_path: Path,
+) -> None:
+    book, now = tmp_path / "answer-book.sqlite", RecordsKnown("task", b"digest", 20)
+    with closing(sqlite3.connect(book)) as database:
+        database.execute("CREATE TABLE sums (run TEXT)")
+    assert changed_since(book, now) is None
+    book.write_bytes(b"edited by hand, and no database any more" * 100)
+    with pytest.raises(StorageError, match=r"cannot read .*answer-book\.sqlite: .*; restore it from a copy"):
+        changed_since(book, now)

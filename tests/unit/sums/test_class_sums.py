@@ -345,3 +345,19 @@ def test_a_request_travels_as_it_is(consortium: Callable[..., Consortium]) -> No
 def test_a_mechanism_of_one_class_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="classes"):
         ClassSums(5.0, 1)
+
+
+@pytest.mark.parametrize(("most", "told"), [(3, 5), (32, 2), (34, 0)])
+def test_what_passes_the_cap_on_records_is_cut_off_and_the_institution_alone_is_told(
+    consortium: Callable[..., Consortium], caplog: pytest.LogCaptureFixture, most: int, told: int
+) -> None:
+    """The five have 30 to 34 records."""
+    parties = consortium()
+    asked = parties.request("clear")
+    asked = replace(asked, terms=replace(asked.terms, most_records=most))
+    total = parties.asks(asked)
+    assert np.abs(total).max() <= 5 * asked.high == 5 * most * asked.of_one
+    said = [record.getMessage() for record in caplog.records if record.__dict__.get("event") == "records-over-cap"]
+    assert len(said) == told
+    if told:
+        assert f"party epsilon has 34 records, over the consortium's cap of {most}" in said[-1]
