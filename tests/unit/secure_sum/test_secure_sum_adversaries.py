@@ -39,7 +39,7 @@ from collegium.protocol.secure_sum.errors import (
     WrongShare,
 )
 from collegium.protocol.secure_sum.hash_tree import HashTree
-from collegium.protocol.secure_sum.messages import ADVERT_BYTES, Advert, pack_set, unpack_set
+from collegium.protocol.secure_sum.messages import ADVERT_BYTES, SEALED_BYTES, Advert, pack_set, unpack_set
 from collegium.protocol.secure_sum.plan import sampled
 from collegium.protocol.secure_sum.shamir import SHARE_BYTES
 from collegium.protocol.secure_sum.state import PartyState
@@ -450,6 +450,73 @@ def test_garbage_or_a_share_meant_for_another_party_is_refused() -> None:
         assert isinstance(refusal_of(made, "party-0000", tamper), GarbledShare)
 
 
+@pytest.mark.parametrize("whose", ["party-0005", "party-0000"])
+def test_a_share_of_a_party_that_is_said_to_be_gone_or_of_the_party_itself_is_refused(whose: str) -> None:
+    """The share of a party that is left out of the sharers would be held, and opened, as that of a drop-out."""
+    made = a_round()
+    advance(made, Phase.MASK)
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        message = request.mask_input
+        if whose == "party-0005":
+            message.sharers = bitmap(made, {0, 1, 2, 3, 4})
+        else:
+            message.senders, message.shares = bitmap(made, set(range(6))), bytes(SEALED_BYTES) + message.shares
+
+    error = refusal_of(made, "party-0000", tamper)
+    assert isinstance(error, WrongGraph) and "passed on for a party that is not said to have shared keys" in str(error)
+
+
+@pytest.mark.parametrize("listed", [{1, 2, 3, 4}, {0, 1, 2, 3, 4, 5}])
+def test_a_survivors_list_without_the_party_itself_or_with_one_that_shared_no_keys_is_not_signed(
+    listed: set[int],
+) -> None:
+    made = a_round()
+    advance(made, Phase.SIGN, {Phase.SHARE: {"party-0005"}})
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        request.sign_survivors.survivors = bitmap(made, listed)
+
+    error = refusal_of(made, "party-0000", tamper)
+    assert isinstance(error, InconsistentSurvivors) and "leaves this party out or names one" in str(error)
+
+
+def test_a_party_whose_vector_is_gone_masks_nothing_in_its_place() -> None:
+    made = a_round()
+    advance(made, Phase.MASK)
+    before = made.parties["party-0000"].state
+    sign = made.identities["party-0000"].sign
+    started_again = PartySum(made.setup, "party-0000", sign, None, state=before)
+    with pytest.raises(SumAborted, match="the vector of this round is gone"):
+        started_again.handle(made.coordinator.requests()["party-0000"])
+    assert started_again.state == before
+
+
+@pytest.mark.parametrize(
+    ("phase", "field", "change", "told"),
+    [
+        (Phase.MASK, "sharers", lambda old: old + b"\0", "the set of sharers has 2 bytes; 1 are due"),
+        (Phase.MASK, "sharers", lambda old: b"", "the set of sharers has 0 bytes; 1 are due"),
+        (Phase.MASK, "sharers", lambda old: bytes([old[0] | 1]), "sharers names parties that are not on the roster"),
+        (Phase.MASK, "shares", lambda old: old + b"\0", "shares: 411 bytes instead of 5 times 82"),
+        (Phase.SHARE, "adverts", lambda old: old[:-ADVERT_BYTES], "adverts: 640 bytes instead of 5 times 160"),
+        (Phase.SHARE, "root", lambda old: old + b"\0", "root has 33 bytes instead of 32"),
+    ],
+)
+def test_a_message_of_another_length_is_malformed(
+    phase: Phase, field: str, change: Callable[[bytes], bytes], told: str
+) -> None:
+    made = a_round()
+    advance(made, phase)
+
+    def tamper(_: str, request: pb.SecureSumRequest) -> None:
+        message = request.mask_input if phase is Phase.MASK else request.share_keys
+        setattr(message, field, change(getattr(message, field)))
+
+    error = refusal_of(made, "party-0000", tamper)
+    assert isinstance(error, MalformedMessage) and told in str(error)
+
+
 def reply_of(made: LocalRound, name: str) -> pb.SecureSumReply:
     return made.parties[name].handle(made.coordinator.requests()[name])
 
@@ -551,6 +618,27 @@ def test_wrong_shares_of_a_few_stop_nobody_and_those_of_many_release_no_total(
             made.coordinator.close_phase()
         with pytest.raises(SumAborted):
             _ = made.coordinator.result
+
+
+def test_shares_that_do_not_open_a_drop_outs_mask_key_release_no_total() -> None:
+    """Only those of the one that dropped out are wrong: every self seed opens."""
+    made = a_round()
+    advance(made, Phase.UNMASK, {Phase.MASK: {"party-0005"}})
+    for name in list(made.coordinator.requests()):
+        reply = reply_of(made, name)
+        reply.unmasked.shares = flip(reply.unmasked.shares, len(reply.unmasked.shares) - SHARE_BYTES + 5)
+        made.coordinator.accept(name, reply)
+    with pytest.raises(WrongShare, match="party-0005's mask key do not open the key it advertised"):
+        made.coordinator.close_phase()
+    with pytest.raises(SumAborted):
+        _ = made.coordinator.result
+
+
+def test_nothing_is_opened_before_the_masked_vectors_are_there() -> None:
+    made = a_round()
+    advance(made, Phase.MASK)
+    with pytest.raises(SumAborted, match="not collected yet"):
+        _ = made.coordinator.opening
 
 
 def test_a_party_that_sends_more_than_the_range_is_noticed_in_the_total() -> None:

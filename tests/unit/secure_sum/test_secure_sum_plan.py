@@ -164,3 +164,19 @@ def test_with_few_parties_a_majority_of_signatures_is_checked_conclusively(parti
 def test_contradictory_demands_are_refused(parties: int, dropout: float, collusion: float) -> None:
     with pytest.raises(ConfigurationError):
         plan_graph(parties, dropout, collusion)
+
+
+@pytest.mark.parametrize(
+    ("demand", "told"),
+    [
+        ({"quorum": -0.1}, r"quorum is a fraction in \[0, 1\], got -0.1"),
+        ({"quorum": 1.5}, r"quorum is a fraction in \[0, 1\], got 1.5"),
+        ({"security_bits": 0}, "security_bits must lie in 1 to 128, got 0"),
+        ({"security_bits": 129}, "security_bits must lie in 1 to 128, got 129"),
+    ],
+)
+def test_a_demand_that_no_graph_can_meet_or_that_asks_for_nothing_is_refused(
+    demand: dict[str, float], told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        plan_graph(10, **demand)

@@ -61,6 +61,17 @@ def test_a_wrong_share_gives_another_secret_or_an_error() -> None:
             assert 0 in opening
 
 
+def test_shares_of_a_number_that_no_secret_has_are_refused() -> None:
+    """Holders may agree on any number of the field; those from 2^256 on fit into no 32 bytes."""
+    for number, opened in ((2**256 - 1, True), (2**256, False), (shamir.PRIME - 1, False)):
+        shares = [number.to_bytes(shamir.SHARE_BYTES, "little")] * 3
+        if opened:
+            assert shamir.open_secret((0, 1, 2), shares) == b"\xff" * 32
+        else:
+            with pytest.raises(WrongShare, match="do not belong to one 32-byte secret"):
+                shamir.open_secret((0, 1, 2), shares)
+
+
 @pytest.mark.parametrize(("secret", "threshold"), [(bytes(31), 2), (bytes(32), 0), (bytes(32), 4)])
 def test_impossible_sharings_are_refused(secret: bytes, threshold: int) -> None:
     with pytest.raises(ValueError, match="32 bytes"):

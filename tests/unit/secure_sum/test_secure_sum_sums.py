@@ -159,6 +159,13 @@ def test_a_set_up_that_contradicts_itself_is_refused() -> None:
             SumSetup("c", "r", fields["roster"], fields["length"], 0, fields["high"], plan)
 
 
+@pytest.mark.parametrize(("groups", "left_out"), [(0, 0), (2, 3), (2, -1)])
+def test_a_set_up_of_no_group_or_without_a_group_that_there_is_not_is_refused(groups: int, left_out: int) -> None:
+    roster = {"a": bytes(32), "b": b"\1" * 32, "c": b"\2" * 32}
+    with pytest.raises(ConfigurationError, match="one group at least, and one of its groups may be left out"):
+        SumSetup("c", "r", roster, 1, 0, 1, plan_graph(3), groups=groups, left_out=left_out)
+
+
 def test_every_field_of_the_set_up_changes_its_digest() -> None:
     roster = {"a": bytes(32), "b": b"\1" * 32, "c": b"\2" * 32}
     base = ("c", "r", roster, 4, 0, 1, plan_graph(3), 0)
