@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from support.ports import free_ports
 from support.typist import typed
 from support.waiting import PATIENCE_S
@@ -22,10 +23,17 @@ from collegium.cli import main
 from collegium.clock import utc_now
 from collegium.coordinator.membership.enrolment_service import EnrolmentService, Registrar
 from collegium.coordinator.membership.members import Members, MembersFile
-from collegium.errors import ConfigurationError, IdentityError, ProtocolViolation, Unreachable
-from collegium.parties.enrolment import enrol
+from collegium.errors import ConfigurationError, IdentityError, ProtocolViolation, StorageError, Unreachable
+from collegium.parties.enrolment import TASKS, enrol, enrolled_tasks
 from collegium.protocol.certificates import Authority
-from collegium.protocol.enrolment import MAX_ASK_BYTES, AuthorityIs, answer_line, new_code
+from collegium.protocol.enrolment import (
+    MAX_ANSWER_BYTES,
+    MAX_ASK_BYTES,
+    AuthorityIs,
+    _read_answer,
+    answer_line,
+    new_code,
+)
 from collegium.protocol.identities import Credentials, issue_kit
 from collegium.protocol.roster import AnnouncedLimits, AnnouncedTerms
 
@@ -200,6 +208,48 @@ def test_nothing_is_sent_where_the_fingerprint_is_another(scene: EnrolmentScene)
         scene.enrol(fingerprint="ab")
 
 
+def test_a_folder_with_the_keys_for_another_consortium_is_left_alone(scene: EnrolmentScene) -> None:
+    folder = scene.folder / "ash" / "credentials"
+    issue_kit(Authority.create("elsewhere"), folder, "ash", "party")
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with pytest.raises(IdentityError, match="holds the keys for another consortium: choose another folder"):
+        scene.enrol()
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert not any(scene.code.encode() in line for line in scene.registrar.heard)
+
+
+def test_whom_to_be_summed_with_is_said_in_one_place(tmp_path: Path) -> None:
+    """What is typed anew might be what the coordinator told; the file is what the institution agreed to."""
+    file = tmp_path / "party.toml"
+    file.write_text('coordinator = "localhost:1"\n')
+    with pytest.raises(ConfigurationError, match="is there already: name the parties in it, and leave --parties out"):
+        enrol("localhost:1", "ash", new_code(), "ab" * 32, tmp_path, parties=["ash", "ghost"])
+    assert [one.name for one in tmp_path.iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize("text", [b"", b"edited", b'[{"classes": 7}]', b"\xff"])
+def test_a_list_of_tasks_that_was_edited_is_refused_and_not_taken_for_an_empty_one(text: bytes, tmp_path: Path) -> None:
+    assert enrolled_tasks(tmp_path) == ()
+    (tmp_path / TASKS).write_bytes(text)
+    with pytest.raises(StorageError, match="enrol again in the same folder, which writes it anew"):
+        enrolled_tasks(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"", "gave no whole answer"),
+        (b'{"authority_pem": "cut o', "gave no whole answer"),
+        (b"x" * (MAX_ANSWER_BYTES + 1), "gave no whole answer"),
+        (b'{"roster": 7}\n', "is no enrolment: check the address"),
+        (b"hello\n", "is no enrolment: check the address"),
+    ],
+)
+def test_an_answer_that_is_cut_off_or_none_is_said_to_be_that(line: bytes, told: str) -> None:
+    with pytest.raises(ProtocolViolation, match=told):
+        _read_answer("localhost:1", line, AuthorityIs)
+
+
 def eavesdropper(folder: Path, pem: bytes, heard: list[bytes]) -> tuple[int, threading.Thread]:
     """A server with the identity in ``folder`` that says that ``pem`` is its authority; two connections long."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -224,18 +274,28 @@ def eavesdropper(folder: Path, pem: bytes, heard: list[bytes]) -> tuple[int, thr
     return int(listener.getsockname()[1]), thread
 
 
-@pytest.mark.parametrize("who", ["another authority", "a party of the same consortium"])
+@pytest.mark.parametrize(
+    ("who", "told"),
+    [
+        ("another authority", "not this consortium's coordinator"),
+        ("a party of the same consortium", "not this consortium's coordinator"),
+        ("a party whose certificate would do for a server", "a party, not the coordinator"),
+    ],
+)
 def test_somebody_in_between_who_shows_the_right_authority_does_not_get_the_code(
-    who: str, scene: EnrolmentScene
+    who: str, told: str, scene: EnrolmentScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     identity = scene.folder / "between"
     if who == "another authority":
         issue_kit(Authority.create("trial"), identity, "coordinator", "coordinator", hosts=["localhost"])
     else:
-        issue_kit(scene.authority, identity, "birch", "party", hosts=["localhost"])
+        with monkeypatch.context() as planted:
+            if who.endswith("server"):
+                planted.setattr(ExtendedKeyUsageOID, "CLIENT_AUTH", ExtendedKeyUsageOID.SERVER_AUTH)
+            issue_kit(scene.authority, identity, "birch", "party", hosts=["localhost"])
     heard: list[bytes] = []
     port, thread = eavesdropper(identity, scene.authority.pem, heard)
-    with pytest.raises(IdentityError, match=r"not this consortium's coordinator|a party, not the coordinator"):
+    with pytest.raises(IdentityError, match=told):
         enrol(
             f"localhost:{port}", "ash", scene.code, scene.authority.fingerprint, scene.folder / "ash", parties=["ash"]
         )

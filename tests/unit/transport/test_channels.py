@@ -6,6 +6,9 @@ import resource
 import socket
 import subprocess
 from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,17 +16,23 @@ from support.processes import killed_at_the_end, start
 from support.waiting import comes_true
 
 from collegium import limits
-from collegium.errors import CollegiumError, ConfigurationError, Unreachable, VersionMismatch
+from collegium.errors import CollegiumError, ConfigurationError, IdentityError, Unreachable, VersionMismatch
+from collegium.protocol.certificates import Authority
 from collegium.protocol.channels import (
+    ERROR_CODE_KEY,
     MIN_CONNECTIONS,
     OTHER_FILES,
+    certified,
     channel_options,
     error_of,
     refusal,
+    require_tls13,
+    server_credentials,
     server_options,
     split_address,
 )
 from collegium.protocol.grpc_tls13 import grpc
+from collegium.protocol.identities import issue_kit
 from collegium.protocol.messages import Reply
 from collegium.protocol.replies import Counts, SecureSumAnswer
 from collegium.protocol.v1 import collegium_pb2 as pb
@@ -48,9 +57,64 @@ def test_what_grpc_reports_itself_is_a_lost_connection() -> None:
     assert isinstance(error_of(grpc.StatusCode.UNIMPLEMENTED, "", ()), VersionMismatch)
 
 
+def test_what_stands_in_the_place_of_an_error_s_code_is_no_code() -> None:
+    for metadata in ([("other", "refused")], [(ERROR_CODE_KEY, b"refused")]):
+        assert type(error_of(grpc.StatusCode.UNAVAILABLE, "Socket closed", metadata)) is Unreachable
+
+
 def test_a_peer_s_text_is_cut() -> None:
     received = error_of(grpc.StatusCode.INTERNAL, "x" * 10_000, ())
     assert len(str(received)) < 2 * limits.MAX_TEXT_CHARS
+
+
+@pytest.mark.parametrize(
+    ("chain", "told"), [([], "no certificate was shown"), (["ash"], "the certificate of a party, not of a coordinator")]
+)
+def test_who_shows_no_certificate_or_one_of_another_role_is_nobody(chain: list[str], told: str, tmp_path: Path) -> None:
+    kit = issue_kit(Authority.create("trial"), tmp_path, "ash", "party")
+    context: Any = SimpleNamespace(auth_context=lambda: {"x509_pem_cert": [kit.certificate_pem for _ in chain]})
+    with pytest.raises(IdentityError, match=told):
+        certified(context, "coordinator")
+    if chain:
+        assert certified(context, "party") == kit.subject
+
+
+def test_a_server_wants_a_certificate_of_each_client_and_shows_its_own_new_one_at_the_next_handshake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority.create("trial")
+    first, second = (issue_kit(authority, tmp_path, "coordinator", "coordinator") for _ in range(2))
+    held, made = [first], list[Any]()
+    monkeypatch.setattr(grpc, "ssl_server_certificate_configuration", lambda pairs, root_certificates: pairs[0][1])
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", lambda *given, **named: made.append((*given, named)))
+    server_credentials(first, lambda: held[-1])
+    shown, fetch, named = made[0]
+    assert shown == first.certificate_pem and named == {"require_client_authentication": True}
+    assert fetch() is None, "nothing changed"
+    held.append(second)
+    assert fetch() == second.certificate_pem != shown and fetch() is None
+
+
+def test_a_server_that_would_speak_tls_1_2_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever answers by a handshake speaks it; an alert, nothing, or a connection that is cut off is a refusal."""
+    for answer, speaks in ((b"\x16\x03\x03", True), (b"\x15\x03\x03", False), (b"", False), (None, False)):
+
+        def connect(*_: Any, answer: bytes | None = answer) -> socket.socket:
+            if answer is None:
+                raise ConnectionResetError
+            near, far = socket.socketpair()
+            far.sendall(answer)
+            far.shutdown(socket.SHUT_WR)
+            held.enter_context(far)
+            return near
+
+        with ExitStack() as held, monkeypatch.context() as patched:
+            patched.setattr("collegium.protocol.channels.socket.create_connection", connect)
+            if speaks:
+                with pytest.raises(ConfigurationError, match=r"would accept TLS 1\.2"):
+                    require_tls13("localhost", 1)
+            else:
+                require_tls13("localhost", 1)
 
 
 @pytest.mark.parametrize(

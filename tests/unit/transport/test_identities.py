@@ -6,13 +6,14 @@ import os
 import stat
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtensionOID, NameOID
 
 from collegium.clock import utc_now
 from collegium.errors import IdentityError, StorageError
@@ -20,10 +21,12 @@ from collegium.protocol import certificates
 from collegium.protocol.certificates import Authority, read_certificate, read_subject, signing_request
 from collegium.protocol.identities import (
     AUTHORITY,
+    AUTHORITY_KEY,
     CERTIFICATE,
     SIGNING_KEY,
     TLS_KEY,
     Credentials,
+    RenewedCredentials,
     create_identity,
     install_certificate,
     issue_kit,
@@ -75,6 +78,31 @@ def test_a_damaged_file_is_an_identity_error(kit: Path, name: str) -> None:
     (kit / name).write_bytes(b"-----BEGIN NOTHING-----\n")
     with pytest.raises(IdentityError):
         Credentials.load(kit, "party")
+
+
+def test_keys_that_were_exchanged_or_a_folder_in_the_place_of_a_file_are_named(kit: Path) -> None:
+    (kit / SIGNING_KEY).write_bytes((kit / TLS_KEY).read_bytes())
+    with pytest.raises(IdentityError, match="holds no Ed25519PrivateKey: restore it"):
+        Credentials.load(kit, "party")
+    (kit / CERTIFICATE).unlink()
+    (kit / CERTIFICATE).mkdir()
+    with pytest.raises(IdentityError, match=rf"cannot read .*{CERTIFICATE}: Is a directory"):
+        Credentials.load(kit, "party")
+
+
+def test_a_new_certificate_that_cannot_be_used_is_told_once_and_the_earlier_one_stays(
+    authority: Authority, kit: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    renewed, good = RenewedCredentials(kit, "party"), (kit / CERTIFICATE).read_bytes()
+    before = renewed()
+    for spoil in (lambda: (kit / CERTIFICATE).write_bytes(b"edited"), (kit / CERTIFICATE).unlink):
+        caplog.clear()
+        spoil()
+        assert renewed() is before and renewed() is before
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        assert "going on with the certificate from before" in caplog.text
+    (kit / CERTIFICATE).write_bytes(good)
+    assert renewed().certificate_pem == good and renewed() is not before
 
 
 @pytest.mark.parametrize("name", [TLS_KEY, SIGNING_KEY])
@@ -154,6 +182,63 @@ def test_nobody_gets_another_s_signing_key_certified(authority: Authority) -> No
         authority.issue(stolen, name="ash", role="party")
 
 
+def asked_for(tls_key: Any, *extensions: x509.Extension[Any], common_name: str = "ash") -> bytes:
+    """A request with these extensions."""
+    builder = x509.CertificateSigningRequestBuilder(
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)]), list(extensions)
+    )
+    return builder.sign(tls_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def test_a_request_with_another_key_name_or_extension_is_refused(authority: Authority) -> None:
+    tls_key, signing_key = ec.generate_private_key(ec.SECP256R1()), Ed25519PrivateKey.generate()
+    names, signing = x509.load_pem_x509_csr(signing_request("ash", "party", tls_key, signing_key)).extensions
+    value = signing.value.public_bytes()
+    newer, longer = (
+        x509.Extension(signing.oid, False, x509.UnrecognizedExtension(signing.oid, other))
+        for other in (b"\x02" + value[1:], value + b"\0")
+    )
+    for request, told in (
+        (asked_for(ec.generate_private_key(ec.SECP384R1()), names, signing), "is not ECDSA P-256"),
+        (asked_for(rsa.generate_private_key(65537, 2048), names, signing), "is not ECDSA P-256"),
+        (asked_for(tls_key, names, signing, common_name="oak"), "names no party: it was not made by Collegium"),
+        (asked_for(tls_key, names), "carries no signing key"),
+        (asked_for(tls_key, names, newer), "the signing key's extension is malformed"),
+        (asked_for(tls_key, names, longer), "the signing key's extension is malformed"),
+    ):
+        with pytest.raises(IdentityError, match=told):
+            authority.issue(request, name="ash", role="party")
+    assert authority.issue(asked_for(tls_key, names, signing), name="ash", role="party")
+
+
+def test_a_request_that_was_changed_after_it_was_signed_is_refused(authority: Authority) -> None:
+    pem = signing_request("ash", "party", ec.generate_private_key(ec.SECP256R1()), Ed25519PrivateKey.generate())
+    der = x509.load_pem_x509_csr(pem).public_bytes(serialization.Encoding.DER)
+    edited = x509.load_der_x509_csr(der.replace(b"ash", b"oak")).public_bytes(serialization.Encoding.PEM)
+    with pytest.raises(IdentityError, match="the signature of the signing request is wrong"):
+        authority.issue(edited, name="oak", role="party")
+
+
+def test_a_certificate_with_names_that_cannot_be_read_is_malformed(authority: Authority) -> None:
+    assert authority.key is not None
+    now, name = utc_now(), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ash")])
+    garbled = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"garbage")
+    builder = x509.CertificateBuilder(name, name, authority.key.public_key(), 1, now, now + timedelta(days=1))
+    with pytest.raises(IdentityError, match="the certificate is malformed"):
+        read_subject(builder.add_extension(garbled, critical=False).sign(authority.key, hashes.SHA256()))
+
+
+def test_an_authority_whose_key_is_kept_apart_signs_nothing(authority: Authority, tmp_path: Path) -> None:
+    request = create_identity(tmp_path, "ash", "party")
+    with pytest.raises(IdentityError, match="key is kept apart: the request of party ash is signed there"):
+        Authority(authority.certificate, None).issue(request, name="ash", role="party")
+
+
+def test_a_host_that_is_no_name_of_one_is_refused(authority: Authority, tmp_path: Path) -> None:
+    with pytest.raises(IdentityError, match="'h\xf6st' is neither a DNS name nor an IP address"):
+        issue_kit(authority, tmp_path, "coordinator", "coordinator", hosts=["h\xf6st"])
+
+
 def test_a_proof_is_for_one_name_alone() -> None:
     key, signing = ec.generate_private_key(ec.SECP256R1()), Ed25519PrivateKey.generate()
     statements = {certificates._signing_statement(name, key.public_key()) for name in ("ash", "birch")}
@@ -210,3 +295,11 @@ def test_an_authority_is_saved_once_and_found_again(authority: Authority, tmp_pa
     assert load_authority(tmp_path).fingerprint == authority.fingerprint
     with pytest.raises(StorageError, match="holds an authority already"):
         save_authority(Authority.create("oaks"), tmp_path)
+
+
+def test_an_authority_with_the_key_of_another_does_not_load(authority: Authority, tmp_path: Path) -> None:
+    for name, one in (("ours", authority), ("theirs", Authority.create("oaks"))):
+        save_authority(one, tmp_path / name)
+    (tmp_path / "ours" / AUTHORITY_KEY).write_bytes((tmp_path / "theirs" / AUTHORITY_KEY).read_bytes())
+    with pytest.raises(IdentityError, match=rf"{AUTHORITY_KEY} is not the key of {AUTHORITY}"):
+        load_authority(tmp_path / "ours")

@@ -6,11 +6,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from collegium.clock import utc_now
 from collegium.errors import IdentityError, StorageError
 from collegium.protocol.certificates import Subject
-from collegium.protocol.roster import Roster
+from collegium.protocol.roster import AnnouncedLimits, Roster
 
 ASH = Subject("ash", "party", b"\x01" * 32, "ab" * 32, utc_now())
 
@@ -56,3 +57,12 @@ def test_a_roster_that_is_not_valid_says_where(tmp_path: Path, text: str) -> Non
         Roster.load(tmp_path / "roster.json")
     with pytest.raises(StorageError, match="cannot read"):
         Roster.load(tmp_path / "nowhere.json")
+
+
+def test_a_promise_to_institutions_that_nothing_limits_is_not_announced() -> None:
+    """A policy that was written from it would set no limit at all on what the institution's own votes cost."""
+    for limits in ({}, {"record_epsilon": 2.0}):
+        with pytest.raises(ValidationError, match="nothing limits what is promised to a party"):
+            AnnouncedLimits(unit="party", epsilon=1.0, delta=1e-5, **limits)
+    assert AnnouncedLimits(unit="party", epsilon=1.0, delta=1e-5, party_epsilon=2.0).policy()["epsilon"] == 2.0
+    assert AnnouncedLimits(unit="party", epsilon=1.0, delta=1e-5, record_rho=0.1).policy()["record_rho"] == 0.1
