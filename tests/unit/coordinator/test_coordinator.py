@@ -26,7 +26,7 @@ from collegium.errors import (
 )
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.protocol.replies import Counts, Failure, Fitted
+from collegium.protocol.replies import Counts, Description, Failure, Fitted
 from collegium.protocol.requests import Ask, Describe, Fit
 from collegium_accounting.analysis.account import account
 from collegium_accounting.game.laws import block_epsilon
@@ -283,12 +283,16 @@ def test_a_party_that_cannot_get_ready_is_named_and_the_run_goes_on(run: Run, pa
     parties.by_name["party-3"].answer = lambda request: (
         Failure("version", "speaks version 9") if isinstance(request, Describe) else None
     )
-    record = run()
+    parties.by_name["party-4"].answer = lambda request: (
+        Description("party-5", "test", 5, "scripted", "", False) if isinstance(request, Describe) else None
+    )
+    record = run(votes__quorum=0.3)
     outcomes = {name: party.status for name, party in record.parties.items()}
     assert outcomes["party-1"] == "data: no label column 'diagnosis'"
     assert outcomes["party-2"].startswith("protocol: has 6 teachers")
     assert outcomes["party-3"] == "version: speaks version 9"
-    assert record.rounds[0].answered == 3
+    assert outcomes["party-4"] == "identity: calls itself party-5"
+    assert record.rounds[0].answered == 2 and not parties.by_name["party-4"].rounds()
 
 
 def test_a_run_folder_that_cannot_be_written_fails_before_any_work(
