@@ -12,6 +12,7 @@ import pytest
 from support.scripted_parties import LocalParties
 
 from collegium.coordinator.noise import CoordinatorNoise
+from collegium.coordinator.rounds.rounds import quorum_count
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
@@ -253,6 +254,13 @@ def test_a_party_that_could_not_use_its_records_is_asked_again_once_it_can(run: 
     assert [entry.answered for entry in record.rounds] == [5, 6, 6]
     failure = PartyFailure(when="preparation", outcome=f"{told.code}: {told.message}")
     assert record.parties["party-5"].failures == [failure]
+
+
+def test_of_nobody_no_quorum_is_counted() -> None:
+    """A round of no party would release noise and call it an answer of all."""
+    assert [quorum_count(0.8, roster) for roster in (1, 4, 5)] == [1, 4, 4]
+    with pytest.raises(ConfigurationError, match="no party is on the roster"):
+        quorum_count(0.0, 0)
 
 
 GARBAGE = {

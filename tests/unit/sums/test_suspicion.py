@@ -78,6 +78,15 @@ def test_the_group_of_shifted_classes_is_named(
         assert found is not None and found[0] == liar
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_of_fewer_than_three_groups_none_is_named(
+    honest: list[np.ndarray], spectrum: PoolSpectrum, groups: int
+) -> None:
+    """Each accuses the other."""
+    sent = [shifted(own, 1_000) if number == 0 else own for number, own in enumerate(honest)]
+    assert named(released(sent, groups, 0), spectrum) is None
+
+
 def test_another_number_of_records_is_nothing_that_differs(honest: list[np.ndarray], spectrum: PoolSpectrum) -> None:
     large = [own * (20 if number == 1 else 1) for number, own in enumerate(honest)]
     for seed in range(10):
