@@ -266,6 +266,7 @@ def test_of_nobody_no_quorum_is_counted() -> None:
 GARBAGE = {
     "wrong shape": lambda: Counts(np.full((3, 4), 1, dtype=np.int64)),
     "rows that do not sum": lambda: Counts(np.full((8, 4), 9, dtype=np.int64)),
+    "a vote too few": lambda: Counts(np.full((8, 4), 1, dtype=np.int64)),
     "no votes": lambda: Fitted(1),
     "a refusal": lambda: Failure("refused", "the policy asks for more noise"),
     "an error": lambda: Failure("protocol", "undecodable"),
