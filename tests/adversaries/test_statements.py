@@ -82,10 +82,24 @@ def test_page_and_json_are_written_and_verified_by_one_command(
     for file in (page, values):
         code, said = told(capsys, "statement", str(run), "--verify", str(file), "--public-key", certificate)
         assert code == 0 and "signed by the given key" in said
+        code, said = told(capsys, "statement", str(run), "--verify", str(file), "--json")
+        assert code == 0 and json.loads(said)["facts"]["ledger"] == spent_of(clinics.folder / "ledger.sqlite")
     copy = tmp_path / "copy"  # an auditor holds the ledger alone
     copy.mkdir()
     shutil.copy(clinics.folder / "ledger.sqlite", copy)
     assert told(capsys, "statement", str(copy), "--verify", str(page))[0] == 0
+
+
+def test_a_record_for_the_registry_is_printed_or_written(
+    clinics: Clinics, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, file = str(clinics.folder / "first"), tmp_path / "record.yaml"
+    code, said = told(capsys, "statement", run, "--format", "registry")
+    assert code == 0 and "epsilon" in said
+    assert told(capsys, "statement", run, "--format", "registry", "--output", str(file)) == (0, "")
+    assert [line for line in file.read_text().splitlines() if "epsilon" in line] == [
+        line for line in said.splitlines() if "epsilon" in line
+    ]
 
 
 def test_it_says_what_was_asked_of_whom_and_who_is_trusted(clinics: Clinics, filed: dict[str, Any]) -> None:

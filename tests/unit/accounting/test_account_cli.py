@@ -16,7 +16,8 @@ from collegium_reproduction.paper_bounds import theorem_3
 from collegium.cli import main
 from collegium_accounting import commands
 from collegium_accounting.divergences.grids import NoiseLaw
-from collegium_accounting.mechanisms import known_names, mechanism_named
+from collegium_accounting.game.laws import block_epsilon
+from collegium_accounting.mechanisms import SeededNoise, create, known_names, mechanism_named
 from collegium_accounting.mechanisms.parameters import fields_of
 from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, RenyiCurve
 from collegium_accounting.terminal import on_one_thread
@@ -259,6 +260,12 @@ def test_more_queries_and_less_noise_cost_more(collegium):
         (("account", "-m", "lnmax", "--gamma", "1", "--votes", "absent.npy"), "absent.npy"),
         (("plan", "--epsilon", "1", "--teachers", "100", "--gaps", "1.5"), "gaps"),
         (("plan", "--epsilon", "0.0001", "--teachers", "10", "-m", "gnmax"), "raise"),
+        (("plan", "--epsilon", "0"), "epsilon > 0"),
+        (("plan", "--epsilon", "1", "--queries", "5"), "class sums take no queries"),
+        (("plan", "--epsilon", "1", "-m", "gnmax"), "needs the number of teachers"),
+        (("plan", "--epsilon", "1", "--teachers", "0"), "teachers >= 1"),
+        (("plan", "--epsilon", "1", "--teachers", "9", "--sigma", "3"), "--sigma belongs to one mechanism"),
+        (("plan", "--epsilon", "1", "--teachers", "9", "-m", "class-sums"), "plans are made for"),
         (("audit", "-m", "lnmax", "--gamma", "1", "--teachers", "1"), "teachers"),
     ],
 )
@@ -321,6 +328,32 @@ def test_plan_affords_as_many_queries_as_the_exact_accountant_certifies(collegiu
 
     assert epsilon(best["queries"])["epsilon"] == best["epsilon"] <= 1 < epsilon(best["queries"] + 1)["epsilon"]
     assert epsilon(best["queries"])["epsilon_data_independent_classic"] > 1
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_plan_of_class_sums_keeps_its_epsilon(collegium, rounds):
+    given = ("plan", "--epsilon", 2, "--classes", 3, "--rounds", rounds)
+    status, out, _ = collegium(*given, "--json")
+    best = json.loads(out)["best"]
+    assert status == 0 and (best["mechanism"], best["queries"]) == ("class-sums", rounds)
+    sums = create("class-sums", **best["parameters"])
+    law = sums.stages[0].law(sums.unit())
+    assert block_epsilon({law: rounds}, 1e-5) == best["epsilon"] <= 2
+    status, out, _ = collegium(*given)
+    assert status == 0 and ("one sum labels" if rounds == 1 else "3 sums label") in out and "δ = 1e-05" in out
+
+
+def test_an_audit_that_finds_more_than_is_stated_fails_and_says_so(collegium, monkeypatch):
+    class Half(SeededNoise):
+        def gaussian(self, sigma, shape):
+            return super().gaussian(sigma / 2, shape)
+
+    given = ("audit", "-m", "gnmax", "--sigma", 3, "--teachers", 20, "--rounds", 2, "--seed", 1)
+    status, out, _ = collegium(*given)
+    assert status == 0 and "Audit of gnmax" in out and "consistent" in out
+    monkeypatch.setattr(commands, "SeededNoise", Half)
+    status, out, _ = collegium(*given)
+    assert status == 1 and "Audit of gnmax" in out and "consistent" in out
 
 
 def test_audit_reports_a_lower_bound_below_the_stated_epsilon(collegium):

@@ -15,7 +15,7 @@ from collegium_reproduction.screening import (
 )
 from support.renyi_filter import RenyiFilter
 
-from collegium.errors import BudgetExceeded
+from collegium.errors import BudgetExceeded, ConfigurationError
 from collegium_accounting.divergences.grids import ThresholdTestLaw
 from collegium_accounting.divergences.independent import sampled_gaussian_curve, theorem_2
 from collegium_accounting.mechanisms import Unit, create
@@ -99,3 +99,28 @@ def test_filter_over_many_orders_pays_for_choosing_among_them():
     ordinary = charge.to_epsilon(1e-5).epsilon
     assert not RenyiFilter(ordinary, 1e-5, WIDE_ORDERS).admits(charge)
     assert RenyiFilter(ordinary * 1.5, 1e-5, WIDE_ORDERS).admits(charge)
+
+
+@pytest.mark.parametrize("values", [(0.1,), (0.1,) * 3, ((0.1, 0.1),)])
+def test_a_curve_has_one_value_for_each_order(values):
+    with pytest.raises(ConfigurationError, match="a curve over 2 orders needs as many values"):
+        RenyiCurve((2.0, 3.0), values)
+
+
+@pytest.mark.parametrize(("value", "delta"), [(-0.1, 0.0), (math.nan, 0.0), (0.1, -1e-9), (0.1, 1.0), (0.1, math.nan)])
+def test_a_curve_pays_nothing_back(value, delta):
+    with pytest.raises(ConfigurationError, match=r"non-negative numbers and δ lies in \[0, 1\)"):
+        RenyiCurve((2.0, 3.0), (0.1, value), delta)
+
+
+def test_curves_over_other_orders_are_not_composed():
+    with pytest.raises(ConfigurationError, match="different orders"):
+        RenyiCurve((2.0, 3.0), (0.1, 0.1)) + RenyiCurve((2.0, 4.0), (0.1, 0.1))
+
+
+def test_epsilon_is_of_a_delta_that_the_curve_itself_does_not_use_up():
+    curve = RenyiCurve((2.0, 3.0), (0.1, 0.1), 1e-6)
+    assert curve.to_epsilon(2e-6).epsilon < math.inf == curve.to_epsilon(1e-6).epsilon
+    for delta in (0.0, 1.0, -1e-5, math.nan):
+        with pytest.raises(ConfigurationError, match="delta must lie in"):
+            curve.to_epsilon(delta)

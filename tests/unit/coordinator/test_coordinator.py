@@ -12,6 +12,7 @@ import pytest
 from support.scripted_parties import LocalParties
 
 from collegium.coordinator.noise import CoordinatorNoise
+from collegium.coordinator.rounds.rounds import quorum_count
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import read_run
 from collegium.coordinator.run.run_record import BaselineRecord, PartyFailure
@@ -26,7 +27,7 @@ from collegium.errors import (
 )
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.protocol.replies import Counts, Failure, Fitted
+from collegium.protocol.replies import Counts, Description, Failure, Fitted
 from collegium.protocol.requests import Ask, Describe, Fit
 from collegium_accounting.analysis.account import account
 from collegium_accounting.game.laws import block_epsilon
@@ -255,9 +256,17 @@ def test_a_party_that_could_not_use_its_records_is_asked_again_once_it_can(run: 
     assert record.parties["party-5"].failures == [failure]
 
 
+def test_of_nobody_no_quorum_is_counted() -> None:
+    """A round of no party would release noise and call it an answer of all."""
+    assert [quorum_count(0.8, roster) for roster in (1, 4, 5)] == [1, 4, 4]
+    with pytest.raises(ConfigurationError, match="no party is on the roster"):
+        quorum_count(0.0, 0)
+
+
 GARBAGE = {
     "wrong shape": lambda: Counts(np.full((3, 4), 1, dtype=np.int64)),
     "rows that do not sum": lambda: Counts(np.full((8, 4), 9, dtype=np.int64)),
+    "a vote too few": lambda: Counts(np.full((8, 4), 1, dtype=np.int64)),
     "no votes": lambda: Fitted(1),
     "a refusal": lambda: Failure("refused", "the policy asks for more noise"),
     "an error": lambda: Failure("protocol", "undecodable"),
@@ -283,12 +292,16 @@ def test_a_party_that_cannot_get_ready_is_named_and_the_run_goes_on(run: Run, pa
     parties.by_name["party-3"].answer = lambda request: (
         Failure("version", "speaks version 9") if isinstance(request, Describe) else None
     )
-    record = run()
+    parties.by_name["party-4"].answer = lambda request: (
+        Description("party-5", "test", 5, "scripted", "", False) if isinstance(request, Describe) else None
+    )
+    record = run(votes__quorum=0.3)
     outcomes = {name: party.status for name, party in record.parties.items()}
     assert outcomes["party-1"] == "data: no label column 'diagnosis'"
     assert outcomes["party-2"].startswith("protocol: has 6 teachers")
     assert outcomes["party-3"] == "version: speaks version 9"
-    assert record.rounds[0].answered == 3
+    assert outcomes["party-4"] == "identity: calls itself party-5"
+    assert record.rounds[0].answered == 2 and not parties.by_name["party-4"].rounds()
 
 
 def test_a_run_folder_that_cannot_be_written_fails_before_any_work(

@@ -15,7 +15,7 @@ from support.labels_at_hand import LabelsAtHand
 
 from collegium.coordinator.kinds.labels import mark
 from collegium.coordinator.noise import CoordinatorNoise
-from collegium.coordinator.statement import Slot
+from collegium.coordinator.statement import Slot, Statement
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.entry import Charge, Terms
 from collegium.privacy.ledger.ledger import Ledger
@@ -432,3 +432,22 @@ def test_when_another_process_was_first_its_labels_count(ledger_at: Open) -> Non
     work = LabelsAtHand(ledger, TwoStages(), Unit(), Overtaken(1))
     assert work.label(KEYS[:1], COUNTS[:1])
     assert work.labels.held(KEYS[:1]) == {"q0": 1}
+
+
+def test_where_another_process_spent_what_was_left_nothing_is_released(
+    ledger_at: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the votes are in, and before they are paid for."""
+    budget = 2.0 * block_epsilon({SCREEN: 10, ANSWER: 10}, 1e-5)
+    ledger, other, honest = ledger_at(budget), ledger_at(budget), Statement.pay
+
+    def overtaken(own: Statement, *given: Any, **more: Any) -> int:
+        most = other.affordable("other", 10_000, {"record": SCREEN})
+        if most:
+            other.charge("other", most, {"record": SCREEN})
+        return honest(own, *given, **more)
+
+    monkeypatch.setattr(Statement, "pay", overtaken)
+    work = labeller(ledger)
+    assert not work.label(KEYS, COUNTS)
+    assert not ledger.labels() and rounds(ledger).keys() == {"other"} and ledger.epsilon() <= budget

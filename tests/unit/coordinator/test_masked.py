@@ -14,7 +14,7 @@ from support.scripted_parties import LocalParties, ScriptedParty
 
 from collegium.coordinator.journal import Begun, Journal
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
-from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
+from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached, StorageError
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.held_sums import HeldSums
 from collegium.parties.policy import PolicyConfig
@@ -22,7 +22,7 @@ from collegium.parties.summing import Membership, SumHandler, noise_for
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.replies import Counts, Failure, SecureSumAnswer
+from collegium.protocol.replies import Counts, Failure, Fitted, SecureSumAnswer
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import GraphPlan
 
@@ -189,6 +189,25 @@ def test_a_party_that_leaves_in_any_phase_is_named_and_the_round_goes_on(
     assert first.teachers == (25 if step < 3 else 30)
 
 
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        (Ask, "protocol: answered Fitted where votes were to be prepared"),
+        (SecureSumStep, "protocol: answered Fitted in a secure sum"),
+    ],
+)
+def test_a_party_that_answers_something_else_is_not_in_the_sum(
+    config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path, phase: type, said: str
+) -> None:
+    """Votes in the clear too are something else: none is counted twice, or added beside the masked ones."""
+    liar = masking["party-2"]
+    honest = liar.handle
+    liar.handle = lambda request: Fitted(5) if isinstance(request, phase) else honest(request)
+    record = run(config(votes__mode="masked", queries__batch=20), LocalParties(masking), tmp_path, public)
+    assert record.labels.answered == 20 and record.rounds[0].teachers == 25
+    assert record.rounds[0].failed == {"party-2": said}
+
+
 def test_too_many_leaving_ends_the_round_with_their_names(
     config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path
 ) -> None:
@@ -334,6 +353,17 @@ def test_of_two_runs_that_begin_a_sum_about_an_input_at_once_one_opens_it(tmp_pa
         with pytest.raises(QuorumNotReached, match="another run"):
             first.begin([key], other)
     assert first.begun(["an input", "two:an input"]) == [known._replace(parties=NAMES[1:])] * 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", "[[1, 2]]", '[["study", "classes", "roster", 3, []]]'])
+def test_without_the_note_of_exact_sums_none_is_begun(tmp_path: Path, text: str) -> None:
+    """Whoever lost it could have a second exact sum of an input, over other parties."""
+    known = Begun(None, "classes", "roster", NAMES)
+    Journal(tmp_path).begin(["an input"], known)
+    (tmp_path / "exact-sums.json").write_text(text)
+    with pytest.raises(StorageError, match=r"exact-sums\.json: .*restore it from a copy"):
+        Journal(tmp_path).begin(["an input"], known._replace(parties=NAMES[1:]))
+    assert (tmp_path / "exact-sums.json").read_text() == text
 
 
 def asked_of(party: MaskingParty) -> list[int]:

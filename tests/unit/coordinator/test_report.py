@@ -21,6 +21,7 @@ from support.typist import typed
 from collegium.coordinator.report.page import render, templates, ticks
 from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import read_run
+from collegium.errors import StorageError
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask
 
@@ -160,6 +161,27 @@ def test_the_command_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
     status, _, message = typed(capsys, "report", tmp_path / "nowhere")
     assert status == 9
     assert "name the folder of a run" in message and message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda held: "{", "is not valid JSON"),
+        (lambda held: "[]", "is not a run of this version"),
+        (lambda held: json.dumps(held | {"format": 0}), "is not a run of this version"),
+        (lambda held: json.dumps(held | {"rounds": 3}), "is damaged at rounds"),
+    ],
+)
+def test_a_damaged_record_of_a_run_is_one_clear_line(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[dict[str, Any]], str], says: str
+) -> None:
+    run()
+    file = tmp_path / "run" / "run.json"
+    file.write_text(change(json.loads(file.read_text())))
+    with pytest.raises(StorageError, match=says):
+        read_run(tmp_path / "run")
+    status, _, message = typed(capsys, "report", tmp_path / "run")
+    assert status == 9 and says in message and message.count("\n") == 1
 
 
 def test_charts_escape_names_and_stay_empty_without_data() -> None:

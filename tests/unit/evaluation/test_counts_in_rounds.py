@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +15,10 @@ from collegium.coordinator.run.run_record import Table
 from collegium.coordinator.settings import kinds
 from collegium.coordinator.settings.kinds import round_names
 from collegium.coordinator.settings.run_config import CountsConfig
+from collegium.coordinator.statement import Slot, Statement
 from collegium.coordinator.watching.stages import asked_of, here
+from collegium.data.task import NumberColumn, TableInputs, Task
+from collegium.errors import BudgetExceeded
 from collegium.parties import kind
 from collegium.parties.kind import Asked, PartyKind
 from collegium.privacy.ledger.entry import Charge
@@ -147,3 +151,33 @@ def test_rounds_after_one_that_parties_refuse_are_not_asked(tmp_path: Path) -> N
     first, *later = run.record.counts.values()
     assert Above.asked == [] and "refused" in str(first.why_not)
     assert [one.why_not for one in later] == ["a round before this one was not released"] * (ROUNDS - 1)
+
+
+def test_rounds_that_the_budget_does_not_take_are_not_asked_and_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run spent it in the meantime, say: no party counts anything, and the labels go on."""
+    honest = Statement.pay
+
+    def pay(own: Statement, slot: Slot, names: Any, **more: Any) -> int:
+        if slot.purpose.startswith(AboveLimit.kind):
+            raise BudgetExceeded("another run was first")
+        return honest(own, slot, names, **more)
+
+    monkeypatch.setattr(Statement, "pay", pay)
+    for _ in range(2):
+        run = coordinator(clinics(AboveLimit.kind), tmp_path)
+        run.label(2)
+        first = next(iter(run.record.counts.values()))
+        assert Above.asked == [] and not any(name.startswith(AboveLimit.kind) for name in paid(tmp_path))
+        assert first.why_not == "another run was first" and first.found is None
+        assert run.record.labels is not None and run.record.labels.answered
+
+
+def test_a_column_that_the_schema_does_not_have_is_named() -> None:
+    columns = tuple(NumberColumn(name=name, low=0, high=1) for name in ("age", "dose"))
+    config: Any = SimpleNamespace(task=Task(classes=("a", "b"), inputs=TableInputs(columns=columns)))
+    assert MedianBySteps.columns_at(config, ["dose", "age"]) == [1, 0]
+    for wanted, of in ((["dose", "weight"], config), (["weight"], SimpleNamespace(task=TASK))):
+        with pytest.raises(ValueError, match=r"counts\.test-above: the schema has no column weight"):
+            MedianBySteps.columns_at(of, wanted)

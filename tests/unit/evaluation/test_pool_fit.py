@@ -17,9 +17,10 @@ from collegium.coordinator.selection.kernel_choice import pool_cover
 from collegium.coordinator.settings.run_config import PublicData, RunConfig, SumsConfig
 from collegium.data import Examples, PoolStore, array_spec
 from collegium.data.task import Inputs, Task, VectorInputs
-from collegium.errors import CollegiumError, ConfigurationError, PoolUnfit, ProtocolViolation
+from collegium.errors import CollegiumError, ConfigurationError, Contradiction, PoolUnfit, ProtocolViolation
 from collegium.models.coverage import CoverageSpec
 from collegium.models.features import Features
+from collegium.parties.kinds.coverage import Coverage
 from collegium.parties.party import Party, unrestricted
 from collegium.privacy.analysis.pool_fit import LEVEL, PoolFit, pool_fit
 from collegium.privacy.ledger.entry import Charge
@@ -179,3 +180,37 @@ def test_a_run_flags_a_pool_without_a_group_before_labels_are_bought_and_charges
     coordinator.fit()
     assert str(record).replace("'", "&#39;") in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert coordinator.record.pool_check == record and 6.1 < coordinator.epsilon <= 8.0
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_whole_institutions_that_count_for_several_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lies: bool
+) -> None:
+    """Each adds 1 to the counts: under masks the total alone shows that two added it to every cell.
+
+    The total of 5 is 13 then, with an error of 0.5: honest ones are refused with probability 1e-6, and liars are not
+    with less.
+    """
+    parties, pool = without_a_group()
+    honest, asked = Coverage.compute, list[str]()
+
+    def sent(kind: Coverage, question: CountCoverage, told: Any) -> Any:
+        asked.append("once")
+        counts = honest(kind, question, told)
+        return np.full_like(counts, ONE) if lies and len(asked) <= 2 else counts
+
+    monkeypatch.setattr(Coverage, "compute", sent)
+    values: dict[str, Any] = {"name": "local", "task": parties.task, "pool": {"source": "pool.npz"}}
+    values |= {"mechanism": {"name": "class-sums", "parameters": {"sigma": 4.0}}, "sums": {"rounds": 1}}
+    values |= {"budget": {"epsilon": 300.0, "unit": "party"}, "pool_check": {"sigma": 0.2}}
+    for _ in range(2):  # started again, it asks nobody
+        config = validate_config(values, RunConfig, "test")
+        reach = run.Reach(parties, signing_keys=parties.signing_keys)
+        driven = run.CoordinatorRun(config, reach, run.Storage(tmp_path), public=PublicData(Examples(pool)))
+        if lies:
+            with pytest.raises(Contradiction, match=r"pool check counts \d.* institutions, and 5 answered"):
+                driven.label()
+        else:
+            check = driven.label().pool_check
+            assert check is not None and check.found is not None
+        assert len(asked) == 5 and purposes(tmp_path).count("pool_check") == 1

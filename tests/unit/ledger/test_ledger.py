@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -225,6 +226,29 @@ def test_a_label_needs_a_charge_that_paid_for_it(open_ledger: OpenLedger) -> Non
         with pytest.raises(ConfigurationError, match="only 1 are left"):
             ledger.release(paid, {"pool:1": 0, "pool:2": 0})
         assert ledger.labels() == {"pool:0": 0}
+
+
+def test_what_a_charge_paid_for_is_opened_once(open_ledger: OpenLedger) -> None:
+    with open_ledger() as ledger:
+        paid, counted = charge(ledger, TEN), charge(ledger, 3)
+        ledger.spend(paid, for_labels=True, on_sum="ab" * 32)
+        head = ledger.head()
+        for again in (paid, counted, head.seq + 1):
+            with pytest.raises(ConfigurationError, match=f"entry {again} paid for was released before"):
+                ledger.spend(again, for_labels=True, on_sum="cd" * 32)
+        assert ledger.head() == head
+
+
+@pytest.mark.parametrize("parameter", [math.nan, math.inf, b"bytes"])
+def test_terms_that_cannot_be_written_as_they_are_leave_no_entry(
+    open_ledger: OpenLedger, path: Path, parameter: Any
+) -> None:
+    with open_ledger() as ledger:
+        head = ledger.head()
+    with pytest.raises(ConfigurationError, match="only plain texts and finite numbers"):
+        open_ledger(mechanism={"name": "gnmax", "sigma": parameter})
+    with Ledger.read(path) as ledger:
+        assert ledger.head() == head
 
 
 def test_the_same_label_again_changes_nothing(open_ledger: OpenLedger) -> None:

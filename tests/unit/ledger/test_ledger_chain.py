@@ -19,16 +19,30 @@ from unit.ledger.conftest import ONE
 
 from collegium.errors import ConfigurationError, LedgerCorrupt
 from collegium.privacy.ledger.chain import Chain, Head, Row, sign
-from collegium.privacy.ledger.entry import Block, Charge, Content, Release, Settings, Terms, decode, encode
+from collegium.privacy.ledger.entry import (
+    Block,
+    Charge,
+    Content,
+    Release,
+    Settings,
+    Terms,
+    decode,
+    encode,
+    law_as_json,
+    law_from_json,
+    read_terms,
+)
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import EntryStore
 from collegium.privacy.ledger.verifier import Verified, verify
 from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw
 from collegium_accounting.game.winner import RoundLaw
+from collegium_accounting.renyi import WIDE_ORDERS
 
 OpenLedger = Callable[..., Ledger]
 LATER = "2100-01-01T00:00:00+00:00"
 SETTINGS_AND_TERMS = 2
+CURVE = RenyiLaw(tuple(0.01 * order for order in WIDE_ORDERS), 1e-7)
 STRANGER = Ed25519PrivateKey.from_private_bytes(b"\x07" * 32)
 
 
@@ -162,6 +176,7 @@ def test_entries_cut_off_the_end_show_against_an_earlier_head(rows: list[Row]) -
         (Release(3, {"pool:90": 1}), "labels that entry 3 does not pay for"),
         (Release(6, {"pool:90": 1}), "labels that entry 6 does not pay for"),
         (Release(2, {}), "opens again what entry 2 paid for"),
+        (Release(2, {}, "ab" * 32), "opens again what entry 2 paid for"),
         (Charge("release", 0, ""), "cannot be read"),
         (Charge("release", 10_000, ""), "past the budget of 4"),
         (Charge("x", 1, ""), "which the terms in force do not state"),
@@ -175,6 +190,26 @@ def test_even_its_owner_cannot_sign_an_entry_that_breaks_the_rules(
     forged = sign(Head(5, rows[5].hash), encode(content, LATER), owner)
     with pytest.raises(LedgerCorrupt, match=rf"^entry 6: .*{what}"):
         walk([*rows, forged])
+
+
+@pytest.mark.parametrize("queries_sha256", ["", "ab" * 32])
+def test_even_its_owner_cannot_open_another_sum_under_a_charge(
+    rows: list[Row], owner: Ed25519PrivateKey, queries_sha256: str
+) -> None:
+    """Of a charge that names no queries, and of one under which labels were released."""
+    charged = sign(Head(5, rows[5].hash), encode(Charge("release", 2, queries_sha256), LATER), owner)
+    first = sign(Head(6, charged.hash), encode(Release(6, {"pool:90": 1}), LATER), owner)
+    another = sign(Head(7, first.hash), encode(Release(6, {"pool:91": 1}, "cd" * 32), LATER), owner)
+    with pytest.raises(LedgerCorrupt, match="entry 8: it opens another sum for what entry 6 paid for"):
+        walk([*rows, charged, first, another])
+
+
+def test_a_signature_in_a_ledger_that_states_no_key_is_refused() -> None:
+    first = sign(None, encode(Settings("nobody's", 1e-5, b""), LATER), None)
+    terms = encode(Terms(), LATER)
+    assert walk([first, sign(Head(0, first.hash), terms, None)]).settings["public_key"] == ""
+    with pytest.raises(LedgerCorrupt, match="entry 1: it is signed, in a ledger that is not"):
+        walk([first, sign(Head(0, first.hash), terms, STRANGER)])
 
 
 def test_even_its_owner_cannot_date_an_entry_before_an_earlier_one(rows: list[Row], owner: Ed25519PrivateKey) -> None:
@@ -208,6 +243,48 @@ def test_an_entry_that_is_signed_but_means_nothing_is_refused(
 ) -> None:
     with pytest.raises(LedgerCorrupt, match=r"^entry 6: "):
         walk([*rows, sign(Head(5, rows[5].hash), body, owner)])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[" * 100_000,
+        b'{"kind":"terms","time_utc":""}',
+        encode(Charge("release", 1, ""), LATER),
+        encode(Release(2, {"pool:90": 1}), LATER),
+    ],
+)
+def test_a_party_that_is_shown_a_line_in_place_of_terms_refuses_it(line: bytes) -> None:
+    assert read_terms(encode(Terms(), LATER)) == Terms()
+    with pytest.raises(LedgerCorrupt, match="states no terms that can be read"):
+        read_terms(line)
+
+
+def test_a_ledger_of_another_format_is_not_read_as_one_of_this() -> None:
+    older = encode(Settings("x", 1e-5, b""), LATER).replace(b'"format":5', b'"format":4')
+    with pytest.raises(LedgerCorrupt, match="has format 4, this version of collegium reads 5"):
+        decode(older, None)
+
+
+@pytest.mark.parametrize(
+    ("law", "change"),
+    [
+        (ONE, {"kind": "free"}),
+        (ONE, {"mu": (0.0).hex()}),
+        (ONE, {"mu": "inf"}),
+        (ONE, {"slack": (-0.5).hex()}),
+        (ONE, {"copies": 0}),
+        (CURVE, {"orders": [order.hex() for order in WIDE_ORDERS[::-1]]}),
+        (CURVE, {"values": [(-1.0).hex()] * len(WIDE_ORDERS)}),
+        (CURVE, {"values": []}),
+        (CURVE, {"delta": (-1e-6).hex()}),
+    ],
+)
+def test_a_cost_that_is_no_law_or_pays_something_back_is_not_read(law: Law, change: dict[str, object]) -> None:
+    assert law_from_json(law_as_json(law)) == law
+    with pytest.raises(LedgerCorrupt, match="states no law that this version of collegium knows"):
+        law_from_json(law_as_json(law) | change)
 
 
 @pytest.mark.parametrize(

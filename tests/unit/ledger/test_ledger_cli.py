@@ -20,7 +20,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.spending import Spending
 from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.verifier import Verified, verify
-from collegium.privacy.ledger.witness import Witness, followed
+from collegium.privacy.ledger.witness import Witness, agreement, followed, listed
 from collegium_accounting.game.laws import block_epsilon
 from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Unit, create
 
@@ -140,6 +140,37 @@ def test_verify_accuses_no_party_that_signs_while_it_walks(
         monkeypatch.setattr(verification, "_walked", walked)
         status, out, err = run(capsys, "verify", str(path))
     assert (status, err) == (0, "") and "alpha to entry 2" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"answers": "many"}, "what alpha agreed to: it cannot be read"),
+        ({"units": {}}, "what alpha agreed to: it cannot be read"),
+        ({"counted": "as I like"}, "a step of a mechanism in an unknown form"),
+        ({"stage": "free"}, "what alpha agreed to: gnmax has no step 'free'"),
+        ({"mechanism": "not-here"}, "what alpha agreed to: "),
+    ],
+)
+def test_verify_refuses_what_a_party_signed_and_nobody_can_read(
+    path: Path, open_ledger: OpenLedger, capsys: pytest.CaptureFixture[str], change: dict[str, object], why: str
+) -> None:
+    """Each text is signed by the party, under a head of this ledger: what it agreed to is not known all the same."""
+    party, step = Ed25519PrivateKey.generate(), VECTOR.step
+    assert step is not None
+    with open_ledger(blocks={"release": VECTOR}) as ledger:
+        ledger.charge("release", ["one"])
+        head, line = str(ledger.head()), agreement(ledger.identity().hex(), step, "masked+noised", 2)
+
+        def signs(agreed: str) -> None:
+            signature = party.sign(followed(head, agreed))
+            ledger.keep_witnesses({"alpha": Witness(party.public_key().public_bytes_raw(), head, signature, agreed)})
+
+        signs(listed({line: 1}))
+        assert run(capsys, "verify", str(path))[0] == 0
+        signs(json.dumps([json.loads(listed({line: 1}))[0] | change]))
+    status, out, err = run(capsys, "verify", str(path))
+    assert (status, out) == (8, "") and err.startswith("LedgerCorrupt: ") and why in err
 
 
 @pytest.mark.parametrize("block", [VECTOR, WINNER])

@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -76,9 +78,12 @@ def test_a_damaged_file_is_either_noticed_or_says_the_same(
         pass
 
 
-def test_a_schema_that_is_no_text_is_called_damaged(open_ledger: OpenLedger, path: Path) -> None:
+@pytest.mark.parametrize("name", [b"tableentriesentries", b"table\xffntries\xffntries"])
+def test_a_schema_that_is_no_text_is_called_damaged(open_ledger: OpenLedger, path: Path, name: bytes) -> None:
+    """SQLite quotes the name, which may be no text either."""
     open_ledger().close()
-    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE entries", b"\xffREATE \xffABLE entries"))
+    held = path.read_bytes().replace(b"CREATE TABLE entries", b"\xffREATE \xffABLE entries")
+    path.write_bytes(held.replace(b"tableentriesentries", name))
     for look in (open_ledger, lambda: Ledger.read(path)):
         with pytest.raises(LedgerCorrupt, match="damaged or no ledger"):
             look()
@@ -148,6 +153,36 @@ def test_each_commit_waits_for_the_disk(open_ledger: OpenLedger) -> None:
     with open_ledger(on_connect=connections.append):
         assert connections[0].execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connections[0].execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+
+def test_a_ledger_that_no_crash_can_be_survived_in_is_not_opened() -> None:
+    """Where SQLite has no write-ahead log, as on some network disks; here in memory."""
+    with closing(sqlite3.connect(":memory:")) as connection, pytest.raises(StorageError, match="stays in memory mode"):
+        ledger_store._use_write_ahead_log(connection)
+
+
+def test_only_another_process_that_switches_modes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*codes: int) -> Any:
+        left = list(codes)
+
+        def execute(_: str) -> Any:
+            if not left:
+                return SimpleNamespace(fetchone=lambda: ("wal",))
+            error = sqlite3.OperationalError()
+            error.sqlite_errorcode = left.pop(0)
+            raise error
+
+        return SimpleNamespace(execute=execute, left=left)
+
+    monkeypatch.setattr(ledger_store, "_RETRY_S", 0.0)
+    busy = failing(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY)
+    ledger_store._use_write_ahead_log(busy)
+    assert not busy.left
+    with pytest.raises(sqlite3.OperationalError):
+        ledger_store._use_write_ahead_log(failing(sqlite3.SQLITE_READONLY))
+    monkeypatch.setattr(ledger_store, "BUSY_TIMEOUT_S", -1.0)
+    with pytest.raises(sqlite3.OperationalError):
+        ledger_store._use_write_ahead_log(failing(sqlite3.SQLITE_BUSY))
 
 
 def test_a_reader_sees_what_a_writer_adds(open_ledger: OpenLedger, path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from collegium.errors import BudgetExceeded, ConfigurationError, LedgerCorrupt
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.entry import Block, Terms, law_as_json
 from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.stated_laws import check_terms, covers
 from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.verifier import Verified, verify
 from collegium_accounting.divergences.independent import theorem_2
@@ -189,6 +190,30 @@ def test_a_report_computes_each_charge_again_and_so_needs_the_package_of_the_mec
         report = ledger_report(ledger)
     assert report.epsilon == pytest.approx(block_epsilon({honest.laws["record"]: 2}, 1e-5))
     assert (report.terms.source, report.queries_charged) == ("somebody 2031", 2)
+
+
+GNMAX = create("gnmax", sigma=40.0)
+STEP = Step.of(GNMAX, GNMAX.summed(AddedBy(3))[0], {"record": Unit()})
+
+
+@pytest.mark.parametrize("change", [{"counted": "as I like"}, {"free": True}])
+def test_a_step_in_a_form_that_is_not_known_is_refused(change: dict[str, object]) -> None:
+    assert Step.read(asdict(STEP)) == STEP
+    with pytest.raises(LedgerCorrupt, match="a step of a mechanism in an unknown form"):
+        Step.read(asdict(STEP) | change)
+
+
+def test_a_step_that_the_mechanism_does_not_have_costs_nothing_that_anybody_accepts() -> None:
+    terms = Terms(blocks={"release": Block(STEP.laws, step=replace(STEP, stage="free"))})
+    with pytest.raises(LedgerCorrupt, match="cannot be computed: gnmax has no step 'free'"):
+        check_terms(terms)
+    check_terms(Terms(blocks={"release": Block(STEP.laws, step=STEP)}))
+
+
+def test_a_law_of_another_kind_covers_no_cost() -> None:
+    """However much it states: what it is compared with is no number of its own kind."""
+    laws = VectorLaw(1e9, 1e9), RenyiLaw((1e9,) * len(WIDE_ORDERS)), RoundLaw("discrete-gaussian", 90.0)
+    assert [[covers(stated, own) for own in laws] for stated in laws] == np.eye(len(laws)).tolist()
 
 
 def test_votes_of_records_that_may_leave_say_nothing_of_a_record_added_or_removed(open_ledger: OpenLedger) -> None:

@@ -89,6 +89,16 @@ def test_whichever_number_answers_raise_both_count_as_raised(open_ledger: OpenLe
         assert ledger.epsilon() == block_epsilon({TEST: 40, LABEL: 40}, DELTA)
 
 
+def test_a_number_that_was_none_at_first_is_not_raised_after_answers(open_ledger: OpenLedger) -> None:
+    """No proportion can count it: whoever fixed none of it beforehand pays for it in no path."""
+    with open_ledger(epsilon_budget=None) as ledger:
+        ledger.allow(STAGES, {"test": 20, "label": 0})
+        ledger.charge("test", 20)
+        ledger.allow(STAGES, {"test": 0, "label": 1})
+        ledger.charge("label", 1)
+        assert ledger.epsilon() == np.inf
+
+
 def test_planted_numbers_that_count_as_they_are_stated_are_seen(
     open_ledger: OpenLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

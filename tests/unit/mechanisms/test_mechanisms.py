@@ -32,7 +32,9 @@ from collegium_accounting.mechanisms import (
 )
 from collegium_accounting.mechanisms.class_sums import bound_squared
 from collegium_accounting.mechanisms.lnmax import LNMax
+from collegium_accounting.mechanisms.parameters import checked, fields_of
 from collegium_accounting.mechanisms.record_counts import ONE
+from collegium_accounting.mechanisms.registry import numbers_of
 from collegium_accounting.noise.distributed import NoiseShare
 from collegium_accounting.renyi import WIDE_ORDERS
 from collegium_accounting.units import checked_counts, winners
@@ -120,6 +122,10 @@ def test_a_user_adds_a_mechanism_without_touching_ours():
     with pytest.raises(ConfigurationError, match="frozen"):
         register(type("Loose", (), {"name": "loose", "source": "none"}))
 
+    for nameless in ({"name": "unnamed-source"}, {"source": "somebody 2031"}):
+        with pytest.raises(ConfigurationError, match="needs a name and a source"):
+            register(dataclass(frozen=True)(type("Nameless", (Mechanism,), {"stages": (), **nameless})))
+
     with pytest.raises(ConfigurationError, match="two mechanisms"):
 
         @register
@@ -127,6 +133,31 @@ def test_a_user_adds_a_mechanism_without_touching_ours():
         class Other(Mechanism):
             name: ClassVar[str] = "constant-for-test"
             source: ClassVar[str] = "trivial"
+
+
+def test_parties_are_told_numbers_alone():
+    @dataclass(frozen=True)
+    class Worded(Mechanism):
+        name: ClassVar[str] = "worded-for-test"
+        source: ClassVar[str] = "trivial"
+        how: str = "well"
+        sigma: float = 4.0
+
+        @property
+        def stages(self):
+            return ()
+
+    with pytest.raises(ConfigurationError, match="parties cannot be told 'how', which is no number"):
+        numbers_of(Worded())
+    assert numbers_of(create("gnmax", sigma=40))["sigma"] == 40.0
+
+
+@pytest.mark.parametrize("said", [1, 0, "yes"])
+def test_no_privacy_is_accepted_by_true_alone(said):
+    field = fields_of(mechanism_named("nzc"))["accept_no_privacy"]
+    assert checked("nzc", field, True) is True
+    with pytest.raises(ConfigurationError, match="nzc: accept_no_privacy must be true or false"):
+        checked("nzc", field, said)
 
 
 def test_lowest_index_wins_a_tie():

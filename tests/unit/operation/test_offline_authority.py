@@ -17,7 +17,7 @@ from collegium.coordinator.membership.members import MembersFile
 from collegium.coordinator.service.session_service import SessionService
 from collegium.coordinator.settings.consortium import read_consortium
 from collegium.data.values import ArraySpec
-from collegium.errors import IdentityError
+from collegium.errors import IdentityError, StorageError
 from collegium.protocol.certificates import Authority, pem_blocks, read_certificate
 from collegium.protocol.enrolment import AskEnrolment
 from collegium.protocol.identities import Credentials, create_identity, install_certificate, load_authority
@@ -93,6 +93,21 @@ def test_the_key_is_encrypted_and_never_where_the_coordinator_is(typed: Typed, t
     (tmp_path / "passphrase").write_text("wrong")
     status, _, err = sign(typed)
     assert status == 4 and "is not a key under this passphrase" in err and len(err.splitlines()) == 1
+
+
+def test_a_party_that_asks_is_not_told_where_the_coordinator_keeps_its_files(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = code_of(begin(typed), "ash")
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise StorageError(f"{tmp_path}/c/members.json cannot be written: no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MembersFile, "change", full)
+        told = enrol("ash", code)
+    assert told["error"] == "storage" and str(tmp_path) not in told["message"] and "its log says why" in told["message"]
+    assert "no space left" in caplog.text
 
 
 def test_requests_go_out_certificates_come_in_and_a_party_is_enrolled(typed: Typed, tmp_path: Path) -> None:

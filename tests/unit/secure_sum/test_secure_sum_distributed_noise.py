@@ -89,6 +89,28 @@ def test_noise_that_cannot_be_shared_out_is_refused(sigma: float) -> None:
         NoiseShare(sigma, 100)
 
 
+def test_no_bound_is_given_for_shares_that_its_proof_does_not_cover() -> None:
+    assert closeness_to_one_gaussian(0.5, 3) < math.inf
+    with pytest.raises(ConfigurationError, match=r"sigma of at least 0\.5; got 0\.49"):
+        closeness_to_one_gaussian(0.49, 3)
+
+
+@pytest.mark.parametrize("failure", [0.0, 1.0, -0.1, math.nan])
+def test_room_for_noise_needs_a_probability(failure: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"overflow probability must lie in \(0, 1\)"):
+        NoiseShare(4.0, 3).reach(6, 400, failure=failure)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "honest"),
+    [(3.7, 54), (186187.776, 6), (79.28240647623761, 107), (2691418.436789875, 107), (7794177.711238162, 269)],
+)
+def test_rounding_leaves_the_honest_no_less_noise_than_is_charged(sigma: float, honest: int) -> None:
+    """Of the last three the next number above σ/√h is too small a share."""
+    share = NoiseShare(sigma, honest).sigma_share
+    assert sigma * sigma <= honest * share * share < sigma * sigma * (1 + 1e-14)
+
+
 def test_a_share_has_the_variance_of_a_discrete_gaussian() -> None:
     """20,000 draws at σ = 3.7: the sample variance lies within 5.5 of its standard errors (two-sided α < 1e-6)."""
     draws = NoiseShare(3.7, 1).draw(20_000, SystemNoise())

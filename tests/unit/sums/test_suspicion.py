@@ -1,6 +1,8 @@
 """A group is named where it spoils the result for the others, and an honest one is not. All noise is from seeds."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from support.sums_scene import POOL, SPEC, TASK
 
 from collegium.coordinator.groups import Suspected, Verdict, changed, differ, judged, suspicion
 from collegium.coordinator.journal import Part
+from collegium.coordinator.kinds.class_sums import _JudgedRounds
 from collegium.data import Examples
 from collegium.errors import Contradiction
 from collegium.models.codes import Weights
@@ -73,6 +76,15 @@ def test_the_group_of_shifted_classes_is_named(
         sent = [shifted(own, factor) if number == liar else own for number, own in enumerate(honest)]
         found = named(released(sent, groups, seed), spectrum)
         assert found is not None and found[0] == liar
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_of_fewer_than_three_groups_none_is_named(
+    honest: list[np.ndarray], spectrum: PoolSpectrum, groups: int
+) -> None:
+    """Each accuses the other."""
+    sent = [shifted(own, 1_000) if number == 0 else own for number, own in enumerate(honest)]
+    assert named(released(sent, groups, 0), spectrum) is None
 
 
 def test_another_number_of_records_is_nothing_that_differs(honest: list[np.ndarray], spectrum: PoolSpectrum) -> None:
@@ -152,3 +164,34 @@ def test_a_group_that_contradicts_itself_is_left_out_and_two_are_refused() -> No
             judged(among, check_but(*false), nobody)  # type: ignore[arg-type]
     with pytest.raises(Contradiction, match="all parties together"):
         verdict.kept([Part(np.zeros(1, dtype=np.int64), 1.0, ("alpha", "beta", "gamma"))])
+
+
+def asks(number: int, network: bytes | None = None, *, drawn: bool = False) -> Any:
+    """Who asks for a round of class sums; ``network`` names another map, which is the same here."""
+    facts = SimpleNamespace(config=SimpleNamespace(task=TASK, drawn=drawn), pool=POOL)
+    asked = {"weights": None, "per_party": False, "most_records": 2**20, "spec": SPEC}
+    return SimpleNamespace(number=number, network=network, facts=facts, **asked)
+
+
+@pytest.mark.parametrize("network", [None, b"learned"])
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize("lies", [False, True])
+def test_a_lie_in_a_sum_of_all_together_does_not_reach_the_result(
+    honest: list[np.ndarray], network: bytes | None, drawn: bool, lies: bool
+) -> None:
+    """The first round is by groups, and honest; of the second the first says whether it is believed.
+
+    Where records' features are drawn, how honest ones lie is not known: only what no records give is left out.
+    """
+    groups, rounds = tuple(released(honest, 3, 1)), _JudgedRounds(3, CLASSES, "cpu")
+    first = rounds.heard_of(asks(1, drawn=drawn), groups)
+    assert rounds.heard_of(asks(1, drawn=drawn), ()) is first, "what is known is not judged again"
+    sent = [
+        np.append(shifted(own, 1)[:-1], own[-1]) if lies and number < 5 else own for number, own in enumerate(honest)
+    ]
+    members = tuple(name for part in groups for name in part.parties)
+    of_all = released(sent, 1, 2)[0]._replace(parties=members)
+    found = rounds.heard_of(asks(2, network, drawn=drawn), (of_all,))
+    believed = any(np.array_equal(one.values, of_all.values) for one in found.rounds)
+    assert believed == (drawn or not lies) and bool(rounds.doubted) != believed
+    assert rounds.verdict.left_out is None, "of a sum of all together nobody can be named"

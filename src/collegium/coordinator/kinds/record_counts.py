@@ -216,8 +216,9 @@ class CountsOnce(RecordCounting):
         noted = self.noted
         if self._settings is None or noted is None or not noted.paid or getattr(noted, "found", None) is not None:
             return
-        if noted.asked and noted.why_not is not None:
-            return
+        kept = releases.asking.journal.any_released(self._kept_as(self.mechanism()))
+        if noted.asked and noted.why_not is not None and not kept:
+            return  # what is kept is judged again: a contradiction ends each start, as it did the first
         mechanism, question = self._asked()
         if self._unspent(releases):
             releases.asking.ready()

@@ -111,7 +111,8 @@ def _take(found: Verified, seq: int, line: dict[str, Any]) -> None:
             found.unopened |= {seq} if line["queries_sha256"] else set()
         case {"kind": "release", "charge": charge, "labels": labels} if found.labels.keys().isdisjoint(labels):
             _require(found.charges[charge] >= len(labels), f"entry {charge} does not pay for its labels")
-            _require(bool(labels) or charge in found.unopened, f"it opens again what entry {charge} paid for")
+            opens = not labels or line["sum"]
+            _require(not opens or charge in found.unopened, f"it opens again what entry {charge} paid for")
             found.charges[charge] -= len(labels)
             found.unopened.discard(charge)
             found.labels |= labels
