@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -103,12 +104,15 @@ def test_room_for_noise_needs_a_probability(failure: float) -> None:
 
 @pytest.mark.parametrize(
     ("sigma", "honest"),
-    [(3.7, 54), (186187.776, 6), (79.28240647623761, 107), (2691418.436789875, 107), (7794177.711238162, 269)],
+    [
+        *[(3.7, 54), (186187.776, 6), (79.28240647623761, 107), (2691418.436789875, 107), (7794177.711238162, 269)],
+        *[(1e6 / 3, 2), (1e6 / 3, 8), (1e6 / 3, 32)],
+    ],
 )
 def test_rounding_leaves_the_honest_no_less_noise_than_is_charged(sigma: float, honest: int) -> None:
-    """Of the last three the next number above σ/√h is too small a share."""
-    share = NoiseShare(sigma, honest).sigma_share
-    assert sigma * sigma <= honest * share * share < sigma * sigma * (1 + 1e-14)
+    """In exact numbers: of most, the next number above σ/√h is too small a share, of three only these tell it."""
+    share = Fraction(NoiseShare(sigma, honest).sigma_share)
+    assert Fraction(sigma) ** 2 <= honest * share**2 < Fraction(sigma) ** 2 * (1 + Fraction(1, 10**14))
 
 
 def test_a_share_has_the_variance_of_a_discrete_gaussian() -> None:

@@ -44,6 +44,7 @@ whole histogram is released, so not 1), in addition to the sum that is noised fo
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -113,7 +114,8 @@ class NoiseShare:
     def sigma_share(self) -> float:
         """σ_s of one party's share: ``honest_survivors`` shares alone have variance σ² or more."""
         share = math.nextafter(self.sigma / math.sqrt(self.honest_survivors), math.inf)
-        while self.honest_survivors * share * share < self.sigma * self.sigma:
+        # In exact numbers: products of floats are rounded.
+        while self.honest_survivors * Fraction(share) ** 2 < Fraction(self.sigma) ** 2:
             share = math.nextafter(share, math.inf)
         return share
 
