@@ -97,6 +97,7 @@ def test_a_mistake_is_one_line_and_what_is_missing_names_what_installs_it(alone:
         alone,
         ("account", "-m", "no-such", "--queries", "5"),
         ("account", "-m", "knn", "--queries", "5"),
+        ("account", "--k", "300", "-m", "knn", "--queries", "5"),
         ("account", "-m", "gnmax", "--sigma", "9", "--votes", "votes.csv"),
         ("plan", "--epsilon", "2", "--teachers", "50", "--plot", "plan.png"),
         ("account", "-m", "exponential", "--gamma", "0.1", "--queries", "1", "--loss-distribution"),

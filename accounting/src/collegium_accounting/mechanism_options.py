@@ -5,6 +5,7 @@ parameters: ``--sampling-rate`` for the field ``sampling_rate``. Where several h
 share the option. The options are made when a command is parsed or its help is printed, not when it is imported.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -32,6 +33,17 @@ def with_mechanism_options(command: str) -> type[TyperCommand]:
             made = [option for option in _options() if not taken & {option.name, *option.opts}]
             # The option for help stays the last one of its own panel.
             return [*own[:-1], *made, own[-1]]
+
+        def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+            given = list(args)
+            try:
+                return super().parse_args(ctx, args)
+            except click.NoSuchOption:
+                # It may be one of a mechanism whose package is not installed, which says more.
+                for word, name in pairwise(given):
+                    if word in ("-m", "--mechanism") and name != "all":
+                        mechanism_named(name)
+                raise
 
         def invoke(self, ctx: click.Context) -> Any:
             names = {option.name for option in _options()} - {parameter.name for parameter in self.params}

@@ -254,6 +254,8 @@ def test_more_queries_and_less_noise_cost_more(collegium):
         (("account", "-m", "lnmax", "--queries", "5"), "gamma"),
         (("account", "-m", "lnmax", "--gamma", "-1", "--queries", "5"), "gamma"),
         (("account", "-m", "nothing", "--queries", "5"), "nothing"),
+        (("account", "--mechanism", "nothing", "--of-it", "5"), "no mechanism is called 'nothing'"),
+        (("account", "-m", "gnmax", "--of-it", "5"), "No such option"),
         (("account", "-m", "lnmax", "--gamma", "1", "--queries", "5", "--delta", "2"), "delta"),
         (("account", "-m", "lnmax", "--gamma", "1", "--queries", "5", "--orders", "0.5"), "orders"),
         (("account", "-m", "lnmax", "--gamma", "1", "--queries", "5", "--orders", "x"), "orders"),
