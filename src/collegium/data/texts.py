@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -61,13 +61,17 @@ def as_written(value: object, decimal: str) -> str:
 
 def texts_of(values: pd.Series[Any]) -> NDArray[np.str_]:
     """`text_of` of every value."""
-    import pandas as pd
-
     if values.dtype == object:  # mixed types, among which True equals 1
         return np.array([text_of(value) for value in values.array], dtype=np.str_)
+    return spelt_once(values, text_of)
+
+
+def spelt_once(values: pd.Series[Any], spell: Callable[[Any], str]) -> NDArray[np.str_]:
+    """``spell`` of every value, asked once for each that differs; "" where there is none."""
+    import pandas as pd
+
     codes, distinct = pd.factorize(values)
-    texts = np.array([*map(text_of, distinct), ""], dtype=np.str_)
-    return texts[codes]
+    return np.array([*map(spell, distinct), ""], dtype=np.str_)[codes]
 
 
 def number_rows(texts: Sequence[str]) -> bool:
@@ -86,8 +90,7 @@ def written(values: pd.Series[Any]) -> NDArray[np.str_]:
     import pandas as pd
 
     if isinstance(values.dtype, pd.StringDtype):
-        codes, distinct = pd.factorize(values)
-        return np.array([*(one.strip() for one in distinct), ""], dtype=np.str_)[codes]
+        return spelt_once(values, str.strip)
     texts = texts_of(values)
     if values.dtype.kind in "biufM":
         return texts

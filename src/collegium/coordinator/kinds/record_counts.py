@@ -216,10 +216,10 @@ class CountsOnce(RecordCounting):
         noted = self.noted
         if self._settings is None or noted is None or not noted.paid or getattr(noted, "found", None) is not None:
             return
-        kept = releases.asking.journal.any_released(self._kept_as(self.mechanism()))
-        if noted.asked and noted.why_not is not None and not kept:
-            return  # what is kept is judged again: a contradiction ends each start, as it did the first
         mechanism, question = self._asked()
+        failed = noted.asked and noted.why_not is not None
+        if failed and not releases.asking.journal.any_released(self._kept_as(mechanism)):
+            return  # what is kept is judged again: a contradiction ends each start, as it did the first
         if self._unspent(releases):
             releases.asking.ready()
         elif self._rule(releases, mechanism, question).released is None:

@@ -46,7 +46,7 @@ class StudentTrainer:
 
     def check(self) -> None:
         """ConfigurationError when the student's method or settings are not what they may be."""
-        _ = self._method
+        self._method()
 
     def origin(self, label_set: LabelSet) -> str:
         """A digest of everything that a student of ``label_set`` is fitted from."""
@@ -81,7 +81,7 @@ class StudentTrainer:
 
         Empty where the sums say that the records' classes agree less with the networks than with the sums' classifier.
         """
-        steps: int = vars(self._method)["steps"]
+        steps: int = vars(self._method())["steps"]
         with optional_import("networks that learn from class sums (student.options.steps = 0 leaves them out)"):
             from collegium.coordinator.students.networks import networks_beside
         networks = networks_beside(self._problem("networks"), found, steps)
@@ -100,9 +100,8 @@ class StudentTrainer:
         with optional_import("pretraining"):
             from collegium.coordinator.students.pretraining import Pretraining, pretrained
 
-        return pretrained(self._problem("pretraining"), getattr(self._method, "pretraining", Pretraining()))
+        return pretrained(self._problem("pretraining"), getattr(self._method(), "pretraining", Pretraining()))
 
-    @property
     def _method(self) -> students.StudentMethod:
         student = self._config.student
         return students.chosen_method(student.method, student.options, self._config.task)

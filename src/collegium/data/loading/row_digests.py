@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from collegium.data.loading.respelling import between_thousands, iso_date
 from collegium.data.loading.sources import DataSource
 from collegium.data.numbers import day_and_rest
-from collegium.data.texts import MISSING, UNNAMED, text_of, texts_of, written
+from collegium.data.texts import MISSING, UNNAMED, spelt_once, text_of, texts_of, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,11 +88,11 @@ def _spelt(values: pd.Series[Any], source: DataSource) -> list[str]:
     import pandas as pd
 
     if isinstance(values.dtype, pd.StringDtype):
-        codes, distinct = pd.factorize(values)
-        alone = [one.strip() if source.thousands == "." else text_of(one) for one in distinct]
-        alone = [one.rstrip("\0") for one in alone]  # as arrays of texts have it
-        spellings = [*(_one_spelling(_as_read(text, source)) for text in alone), ""]
-        return [spellings[code] for code in codes.tolist()]
+        alone = str.strip if source.thousands == "." else text_of
+        # Without the zeros at a text's end, as arrays of texts have it.
+        spellings = spelt_once(values, lambda text: _one_spelling(_as_read(alone(text).rstrip("\0"), source)))
+        listed: list[str] = spellings.tolist()
+        return listed
     is_text = [False] * len(values)
     if values.dtype.kind not in "biufM":
         is_text = [isinstance(value, str) for value in values.array]
