@@ -59,10 +59,11 @@ from collegium.coordinator.students import LearningProblem
 from collegium.coordinator.students.networks import fit_beside, networks_beside
 from collegium.coordinator.students.without_torch import Kernel
 from collegium.data import DataSource, Examples, data_root, default_task, load
-from collegium.data.drawn_pool import drawn_pool
+from collegium.data.drawn_pool import drawn_by, drawn_pool
 from collegium.data.loading.files import open_npz
-from collegium.data.task import ImageInputs, Task, VectorInputs
+from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
 from collegium.models.codes import Weights
+from collegium.models.column_cells import shares_of
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap
 from collegium.models.noisy_sums import NoisySums, Round
@@ -258,22 +259,26 @@ UNSEEN: dict[str, Callable[[int], Split]] = {
 class Methods:
     """The methods on one split, which share the kernel map and the features of all records."""
 
-    def __init__(self, split: Split, seed: int, landmarks: int = 1000, ridge: float = 1.0) -> None:
-        self.split, self.seed, self.classes = split, seed, len(split.task.classes)
-        self._by_ridge, self.excess = {ridge: self}, 1.0
+    def __init__(
+        self, split: Split, seed: int, landmarks: int = 1000, ridge: float = 1.0, shares: bytes | None = None
+    ) -> None:
+        self.split, self.seed, self.classes, self.excess = split, seed, len(split.task.classes), 1.0
+        inputs = split.task.inputs
+        among = split.pool if shares is None else drawn_by(shares, inputs)[0]
+        self._by_ridge = {ridge: self}
         began = time.process_time()
         settings = SumsConfig(landmarks=landmarks)
         if split.drawn:  # as `RunConfig.kernel` has it
             unit = split.task.inputs.kind == "vector"
             settings = SumsConfig(landmarks=landmarks, bandwidth=DRAWN_BANDWIDTH, features="unit" if unit else None)
-        spec = kernel_spec(settings, split.pool, split.task.inputs, self.classes, 1.0, 0)
-        self.spec = replace(spec, ridge=ridge)
+        spec = kernel_spec(settings, among, inputs, self.classes, 1.0, 0)
+        self.spec = replace(spec, ridge=ridge, shares=shares)
         self.kernel = KernelMap.of_pool(self.spec, split.pool, split.task.inputs)
         chosen = time.process_time()
         self.records = RecordsOfClasses(split.private, split.task)
         self.sums = self.records.sums(self.kernel)
         summed = time.process_time()
-        self.spectrum = PoolSpectrum.of_pool(self.kernel, split.pool)
+        self.spectrum = PoolSpectrum.of_pool(self.kernel, among)
         self._student(self.sums).predict(split.pool)
         self.cost = (
             f"sums {summed - chosen:.1f} s, kernel, student and labels {_since(began) - (summed - chosen):.1f} s"
@@ -284,7 +289,7 @@ class Methods:
         """The methods under the kernel that class sums with this noise have."""
         ridge = ridge_for(sigma, len(self.split.pool), self.classes)
         if ridge not in self._by_ridge:
-            self._by_ridge[ridge] = Methods(self.split, self.seed, len(self.spec.landmarks), ridge)
+            self._by_ridge[ridge] = Methods(self.split, self.seed, len(self.spec.landmarks), ridge, self.spec.shares)
         return self._by_ridge[ridge]
 
     def noised_by(self, parties: int) -> "Methods":
@@ -327,9 +332,15 @@ class Methods:
         return fit_beside(self._problem(), shares, Kernel().steps).probabilities(self.split.test.x)
 
     def rounds(self, epsilon: float, rounds: int) -> Floats:
-        """Scores of the test records by the classifier of so many rounds."""
-        split, sigma = self.split, self._sigma(epsilon, rounds)
-        own = self.under(sigma / rounds**0.5)
+        """Scores of the test records by the classifier of so many rounds; without a pool, of a table one is in cells."""
+        split, sigma, inputs = self.split, self._sigma(epsilon, rounds), self.split.task.inputs
+        if split.drawn and isinstance(inputs, TableInputs):
+            rounds -= 1
+            summed = self._released(self.records.in_cells(), sigma, [self.seed, rounds])
+            shares = shares_of(summed.values, summed.noise, self.classes, inputs)
+            own = Methods(split, self.seed, len(self.spec.landmarks), shares=shares).under(sigma / rounds**0.5)
+        else:
+            own = self.under(sigma / rounds**0.5)
         sums, weights = NoisySums(own.spec, (), drawn=split.drawn), None
         for number in range(rounds):
             exact = own.records.sums(own.kernel, weights) if number else own.sums

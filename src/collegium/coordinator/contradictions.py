@@ -25,6 +25,7 @@ import numpy as np
 
 from collegium.coordinator.journal import Part, Released
 from collegium.errors import Contradiction
+from collegium.models.column_cells import code_of_one
 from collegium.models.kernels import CONSTANT
 from collegium.privacy.evaluation_cells import Layout
 from collegium_accounting.mechanisms import record_counts
@@ -67,12 +68,17 @@ class Counted:
     class_error: float = 0.0
 
 
-def counted_by_sums(sums: Part | Released, classes: int) -> Counted:
-    """The records that class sums count: in all by their last entry, by class by the constant entry of φ as well."""
+def counted_by_sums(sums: Part | Released, classes: int, *, cells: bool = False) -> Counted:
+    """The records that class sums count: in all by their last entry, by class by the constant entry of φ as well.
+
+    With ``cells`` these are sums in the cells of columns, whose constant entry counts the records of one class alone.
+    """
     one = count_of_one(classes)
     total, error = float(sums.values[-1]) / one, sums.noise / one
-    unit = CONSTANT * code_one(classes)
+    unit = CONSTANT * (code_of_one(classes) if cells else code_one(classes))
     constants = sums.values[:-1].reshape(classes, -1)[:, -1] / unit
+    if cells:
+        return Counted("the class sums", sums.parties, total, error, constants, sums.noise / unit)
     per_class = (constants + total) / classes
     class_error = math.hypot(sums.noise / unit, error) / classes
     return Counted("the class sums", sums.parties, total, error, per_class, class_error)
@@ -94,7 +100,9 @@ def counted_in_cells(where: str, values: IntArray, noise: float, parties: tuple[
     return Counted(where, parties, float(values.sum()) / one, noise / one * math.sqrt(len(values)))
 
 
-def check_sums(sums: Part, classes: int, *, most_records: int, per_party: bool, by_class: bool = True) -> None:
+def check_sums(
+    sums: Part, classes: int, *, most_records: int, per_party: bool, by_class: bool = True, cells: bool = False
+) -> None:
     """Raise Contradiction unless class sums can be those of records.
 
     Parameters
@@ -102,9 +110,10 @@ def check_sums(sums: Part, classes: int, *, most_records: int, per_party: bool, 
     most_records : the cap on the records of one party.
     per_party : whether each party sent one vector of the length of one contribution.
     by_class : whether they count records by class, as those of a first round do; later ones ask for residuals.
+    cells : whether they are in the cells of columns, where codes are those of one class alone.
     """
     noise, parties = max(sums.noise, 1e-9), len(sums.parties)
-    counted = counted_by_sums(sums, classes)
+    counted = counted_by_sums(sums, classes, cells=cells)
     if per_party:
         most = float(parties)
         if abs(counted.total) > _DEVIATIONS * counted.error + _SLACK:
@@ -129,6 +138,8 @@ def check_sums(sums: Part, classes: int, *, most_records: int, per_party: bool, 
     if _too_long(sums.values, noise, most * length):
         ratio = float(np.linalg.norm(sums.values / length)) / max(counted.total if not per_party else parties, 1.0)
         raise _contradiction(f"the class sums are {ratio:.3g} times as long as what they count can make them")
+    if cells:
+        return
     codes = sums.values[:-1].reshape(classes, -1).sum(axis=0)
     # Shares of a person are whole numbers, and so are codes of later rounds: what they add up to is 0 but for one each.
     rounding = most * classes * (math.sqrt(len(codes)) + (0 if by_class else ONE))

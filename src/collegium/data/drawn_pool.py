@@ -1,8 +1,11 @@
-"""Inputs that are drawn from the public schema alone, where a consortium has no public pool.
+"""Inputs that are drawn from the public schema, where a consortium has no public pool.
 
-A kernel map needs landmarks. They need not be like the records: they must only differ where records can differ. So a
-number is drawn evenly from its public range, a category evenly from its public values, and a vector evenly in all
-directions, with length 1. A tenth of the values of a column is missing, or another one than the schema knows.
+A kernel map needs landmarks. At first they must only differ where records can differ. So a number is drawn evenly from
+its public range, a category evenly from its public values, and a vector evenly in all directions, with length 1. A
+tenth of the values of a column is missing, or another one than the schema knows.
+
+Once a noisy sum says how many records of each class lie in each cell of each column (`models.column_cells`), rows of a
+table are drawn by these public shares: a class first, then a cell of each column by itself.
 """
 
 import hashlib
@@ -10,11 +13,14 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.data.task import CategoryColumn, ImageInputs, Inputs, TableInputs
+from collegium.data.task import CategoryColumn, Column, ImageInputs, Inputs, TableInputs
+from collegium.data.values import require
 from collegium.errors import ConfigurationError
 
 DRAWN = 3000
 """How many inputs are drawn."""
+BINS = 16
+"""Cells of a column of numbers, all of one width; one more holds what is missing."""
 _MISSING = 0.1
 
 
@@ -31,8 +37,7 @@ def drawn_pool(inputs: Inputs) -> NDArray[np.float32]:
     """
     if isinstance(inputs, ImageInputs):
         raise ConfigurationError("images need a public pool: name unlabelled images of their size in the section pool")
-    seed = hashlib.sha256(b"collegium-drawn-pool-v1" + inputs.model_dump_json().encode()).digest()
-    generator = np.random.default_rng(list(seed))
+    generator = _generator(inputs, b"")
     if not isinstance(inputs, TableInputs):
         signs = np.where(generator.random((DRAWN, inputs.size)) < 0.5, -1.0, 1.0)
         return np.asarray(signs / np.sqrt(inputs.size), dtype=np.float32)
@@ -41,6 +46,93 @@ def drawn_pool(inputs: Inputs) -> NDArray[np.float32]:
         for column in inputs.columns
     ]
     return np.concatenate(encoded, axis=1).astype(np.float32)
+
+
+def drawn_by(shares: bytes, inputs: Inputs) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """`DRAWN` rows of a table, encoded, ``[DRAWN, …]``, and their classes; the same for the same arguments.
+
+    Parameters
+    ----------
+    shares : of the classes and of the cells of each column, see `read_shares`.
+
+    Raises
+    ------
+    ProtocolViolation
+        If they are no shares of this table's cells.
+    """
+    table = read_shares(shares, inputs)
+    assert isinstance(inputs, TableInputs)
+    generator, everyone = _generator(inputs, shares), np.zeros(DRAWN, dtype=np.int64)
+    classes = _chosen(table[:, :1].T, everyone, generator)
+    encoded = []
+    for column, start in zip(inputs.columns, starts_of(inputs), strict=True):
+        cells = _chosen(table[:, 1 + start : 1 + start + _cells_of(column)], classes, generator)
+        if isinstance(column, CategoryColumn):
+            encoded.append(np.eye(column.width)[cells])
+        else:
+            missing = cells == BINS
+            places = (cells + generator.random(DRAWN)) / BINS
+            encoded.append(np.stack([np.where(missing, 0.0, places), missing], axis=1))
+    return np.concatenate(encoded, axis=1).astype(np.float32), classes
+
+
+def read_shares(shares: bytes, inputs: Inputs) -> NDArray[np.int64]:
+    """Whole numbers ``[classes, 1 + cells]``: in proportion to each class, then to each cell among its column's.
+
+    Raises
+    ------
+    ProtocolViolation
+        If they are for no table, for other cells, or if all of a class's in a column are 0.
+    """
+    columns = 1 + (column_cells(inputs) if isinstance(inputs, TableInputs) else 0)
+    require(columns > 1 and len(shares) % (4 * columns) == 0, "shares are of the cells of a table's columns")
+    table = np.frombuffer(shares, dtype="<u4").reshape(-1, columns).astype(np.int64)
+    assert isinstance(inputs, TableInputs)
+    sums = np.add.reduceat(table[:, 1:], starts_of(inputs), axis=1)
+    require(
+        len(table) > 0 and bool((sums > 0).all()) and int(table[:, 0].sum()) > 0, "shares of a column are not all 0"
+    )
+    return table
+
+
+def starts_of(inputs: TableInputs) -> list[int]:
+    """The number of each column's first cell."""
+    return np.cumsum([0, *map(_cells_of, inputs.columns[:-1])]).tolist()
+
+
+def column_cells(inputs: TableInputs) -> int:
+    """How many cells all columns have: `BINS` and one of numbers, one for each category and one of categories."""
+    return sum(map(_cells_of, inputs.columns))
+
+
+def cells_of(x: NDArray[np.float32], inputs: TableInputs) -> NDArray[np.int64]:
+    """The cell of each column in which each encoded row lies, ``[n, columns]``; every row has one in each column."""
+    found = []
+    for column, start, place in zip(inputs.columns, starts_of(inputs), inputs.places, strict=True):
+        own = x[:, place]
+        if isinstance(column, CategoryColumn):
+            cells = own.argmax(axis=1)
+        else:
+            cells = np.clip((own[:, 0].astype(np.float64) * BINS).astype(np.int64), 0, BINS - 1)
+            cells = np.where(own[:, 1] > 0.0, BINS, cells)
+        found.append(start + cells)
+    return np.stack(found, axis=1)
+
+
+def _cells_of(column: Column) -> int:
+    return column.width if isinstance(column, CategoryColumn) else BINS + 1
+
+
+def _generator(inputs: Inputs, shares: bytes) -> np.random.Generator:
+    seed = hashlib.sha256(b"collegium-drawn-pool-v1" + inputs.model_dump_json().encode() + shares).digest()
+    return np.random.default_rng(list(seed))
+
+
+def _chosen(shares: NDArray[np.int64], rows: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
+    """For each of ``rows`` of ``shares`` one of its columns, by their proportion."""
+    below = np.cumsum(shares, axis=1)
+    drawn = np.floor(generator.random(len(rows)) * below[rows, -1]).astype(np.int64)
+    return np.asarray((below[rows] <= drawn[:, None]).sum(axis=1), dtype=np.int64)
 
 
 def _numbers(generator: np.random.Generator) -> NDArray[np.float64]:

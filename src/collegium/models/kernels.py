@@ -26,15 +26,17 @@ Williams and Seeger, "Using the Nyström method to speed up kernel machines", NI
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data.drawn_pool import drawn_by
 from collegium.data.task import Inputs
 from collegium.data.values import require
 from collegium.latest import Latest
+from collegium.limits import MAX_SUM_LENGTH
 from collegium.models.codes import KERNEL_ONE as KERNEL_ONE
 from collegium.models.codes import STEPS as STEPS
 from collegium.models.codes import TABLE as TABLE
@@ -69,17 +71,21 @@ class KernelSpec:
     landmarks : positions in the pool, distinct.
     bandwidth_squared : h² of k(x, z) = exp(−|x − z|²/(2h²)), in the features' whole-number units squared.
     ridge : ρ, one of `RIDGES`.
+    shares : where the landmarks are positions among rows that are drawn by these (`data.drawn_pool.drawn_by`), in place
+        of the pool's own inputs.
     """
 
     features: Features
     landmarks: tuple[int, ...]
     bandwidth_squared: int
     ridge: float = 1.0
+    shares: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_landmarks(self.landmarks)
         require(1 <= self.bandwidth_squared < 2**40, "the bandwidth of a kernel is positive and below 2^20")
         require(self.ridge in RIDGES, f"the ridge of a kernel is one of {', '.join(map(str, RIDGES))}")
+        require(self.shares is None or len(self.shares) <= 8 * MAX_SUM_LENGTH, "shares of too many cells")
 
     @property
     def dimensions(self) -> int:
@@ -89,7 +95,18 @@ class KernelSpec:
     def digest(self) -> str:
         """The same text for the same specification."""
         facts = [self.features.digest(), self.landmarks, self.bandwidth_squared, self.ridge]
+        facts += [] if self.shares is None else [hashlib.sha256(self.shares).hexdigest()]
         return hashlib.sha256(b"collegium-kernel-v2" + json.dumps(facts).encode()).hexdigest()
+
+    def inputs_among(self, pool: NDArray[Any], inputs: Inputs) -> NDArray[Any]:
+        """The inputs among which the landmarks are: the ``pool``'s, or those that are drawn by the shares.
+
+        Raises
+        ------
+        ProtocolViolation
+            If the shares are not of this task's cells.
+        """
+        return pool if self.shares is None else drawn_by(self.shares, inputs)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,11 +140,12 @@ class KernelMap:
         Raises
         ------
         ProtocolViolation
-            If a landmark lies outside the pool.
+            If a landmark lies outside the pool, or shares are not of this task's cells.
         DataError
             If the features do not suit the task.
         """
-        landmarks = features_of_landmarks(spec.features, spec.landmarks, pool, inputs, device)
+        among = spec.inputs_among(pool, inputs)
+        landmarks = features_of_landmarks(spec.features, spec.landmarks, among, inputs, device)
         return cls.of_landmarks(spec.features, inputs, spec.bandwidth_squared, spec.ridge, landmarks, device)
 
     @classmethod

@@ -47,6 +47,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.data.drawn_pool import drawn_by
 from collegium.data.task import Task
 from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
@@ -165,10 +166,12 @@ class NoisySums:
     Parameters
     ----------
     kernel : the map under which records contributed.
-    rounds : at least one, in their order.
+    rounds : in their order.
     contributions : how many contributions a sum stands for, where that is public; read from the counts where None.
     drawn : whether the pool was drawn from the public schema, so that its structure says nothing of the records'.
     late : whether the s-th round counts s times in their mean, in place of all alike.
+    in_cells : a sum in the cells of columns, by whose shares the map's rows are drawn; there are no rounds yet. Then
+        the drawn rows stand for the records.
     """
 
     kernel: KernelSpec
@@ -176,15 +179,22 @@ class NoisySums:
     contributions: float | None = None
     drawn: bool = False
     late: bool = False
+    in_cells: Round | None = None
     _found: list["OfPool"] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def last(self) -> Round:
+        """The last sum that was released."""
+        return self.rounds[-1] if self.in_cells is None else self.in_cells
 
     def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> "OfPool":
         """What these rounds say of the pool's inputs; computed once."""
         if not self._found:
-            spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
-            student, known, said = self._fit(spectrum, task)
-            clear = _has(self, _CLEAR, spectrum, len(task.classes), self._noise())
-            self._found.append(OfPool(student, student.probabilities(pool), clear, self, known, said))
+            spectrum = self._spectrum(pool, task, device)
+            sums = self._or_drawn(spectrum, task)
+            student, known, said = sums._fit(spectrum, task)
+            clear = _has(sums, _CLEAR, spectrum, len(task.classes), sums._noise())
+            self._found.append(OfPool(student, student.probabilities(pool), clear, sums, known, said))
         return self._found[0]
 
     def count(self, classes: int) -> float:
@@ -213,8 +223,22 @@ class NoisySums:
         pool : the one whose inputs are the landmarks.
         spectrum : of that pool under ``kernel``; computed where it is None.
         """
-        found = spectrum or PoolSpectrum.of_pool(KernelMap.of_pool(self.kernel, pool, task.inputs, device), pool)
-        return self._fit(found, task)[0]
+        found = spectrum or self._spectrum(pool, task, device)
+        return self._or_drawn(found, task)._fit(found, task)[0]
+
+    def _spectrum(self, pool: NDArray[Any], task: Task, device: str) -> PoolSpectrum:
+        kernel = KernelMap.of_pool(self.kernel, pool, task.inputs, device)
+        return PoolSpectrum.of_pool(kernel, self.kernel.inputs_among(pool, task.inputs))
+
+    def _or_drawn(self, spectrum: PoolSpectrum, task: Task) -> "NoisySums":
+        """These rounds; where there are none yet, what the drawn rows with their classes would add up to."""
+        if self.in_cells is None or self.kernel.shares is None:
+            return self
+        classes = len(task.classes)
+        drawn = np.eye(classes)[drawn_by(self.kernel.shares, task.inputs)[1]] - 1.0 / classes
+        one = ONE * code_one(classes) * classes * max(self.in_cells.values[-1] / count_of_one(classes), 1.0)
+        values = np.append(np.rint(spectrum.sum_of(drawn).T * one), self.in_cells.values[-1]).astype(np.int64)
+        return replace(self, rounds=(Round(values, self.in_cells.noise),), in_cells=None)
 
     def _fit(self, found: PoolSpectrum, task: Task) -> tuple[KernelStudent, _Filtered, _Classes]:
         """The classifier, and what it was fitted to."""

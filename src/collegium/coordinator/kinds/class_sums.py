@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -32,8 +32,11 @@ from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.kinds import register
 from collegium.coordinator.statement import Slot
+from collegium.data.drawn_pool import drawn_by
+from collegium.data.task import TableInputs
 from collegium.errors import ConfigurationError, Contradiction, DataError, ProtocolViolation, StorageError
 from collegium.models.codes import Weights
+from collegium.models.column_cells import shares_of
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS, NoisySums, Round
@@ -46,8 +49,8 @@ from collegium.whole_files import read_digested, write_digested
 from collegium_accounting.mechanisms import SumMode
 from collegium_accounting.mechanisms.class_sums import FEW_CLASSES, count_of_one
 
-_NETWORKS = b"networks\n"
-"""Begins what is kept of networks for the next question; weights are kept as they are."""
+_NETWORKS, _SHARES = b"networks\n", b"shares\n"
+"""What begins networks, or shares of cells, that are kept for the next question; weights are kept as they are."""
 
 
 @register
@@ -59,26 +62,45 @@ class ClassSums(RunKind):
 
     network: bytes | None = None
     """Records are compared by its features; by those of the settings where it is None."""
+    shares: bytes | None = None
+    """Rows that are drawn by these take the place of the pool; None where they do not, or not yet."""
     weights: Weights | None = None
     """Those of the round; None where every class is as likely as another."""
     number = 1
     """Of the round, from 1 on."""
 
-    def next(self, *, network: bytes | None = None, weights: Weights | None = None) -> Self:
-        """The one who asks for the next round: under features of these networks, or under these weights.
+    def next(
+        self, *, network: bytes | None = None, shares: bytes | None = None, weights: Weights | None = None
+    ) -> Self:
+        """The one who asks for the next round: under features of these networks, under a map of rows that are drawn by
+        these shares, or under these weights.
 
-        Without either, it is another sum under the same map.
+        Without any, it is another sum under the same map.
         """
         following = type(self)(self.facts)
         following.network, following.weights, following.number = network, weights, self.number + 1
+        following.shares = shares or self.shares
         return following
+
+    @property
+    def cells(self) -> int:
+        """In how many cells of their columns records are summed; 0 where it is under a map."""
+        return self.facts.config.cells if self.number == 1 else 0
+
+    @property
+    def map(self) -> tuple[bytes | None, bytes | None]:
+        """What the map follows from beside public facts, by which rounds under one map are told from others."""
+        return self.network, self.shares
 
     @cached_property
     def spec(self) -> KernelSpec:
         """The public kernel."""
         config, noise = self.facts.config, self.facts.noise_votes / math.sqrt(self.facts.config.sums_in_mean)
-        asked = config.kernel, self.facts.pool, config.task.inputs, len(config.task.classes)
-        return kernel_spec(*asked, noise, config.seed or 0, self.network)
+        task, among = config.task, self.facts.pool
+        if self.shares is not None:
+            among = drawn_by(self.shares, task.inputs)[0]
+        found = kernel_spec(config.kernel, among, task.inputs, len(task.classes), noise, config.seed or 0, self.network)
+        return replace(found, shares=self.shares)
 
     @property
     def per_party(self) -> bool:
@@ -95,7 +117,8 @@ class ClassSums(RunKind):
         """What is asked, of which pool and under which ledger, with which noise: equal texts have equal answers."""
         facts, config = self.facts, self.facts.config
         weights = None if self.weights is None else self.weights.digest()
-        asked = [self.number, self.spec.digest(), weights, facts.pool_sha256, facts.ledger_id]
+        under = f"{self.cells} cells" if self.cells else self.spec.digest()
+        asked = [self.number, under, weights, facts.pool_sha256, facts.ledger_id]
         asked += [facts.noise_votes, config.votes.mode, config.budget.unit]
         classes = len(config.task.classes)
         # Version 0.2.0 counted records of few classes in other units: a study must not take its sums for these.
@@ -103,7 +126,8 @@ class ClassSums(RunKind):
 
     def ask(self, terms: Terms, inputs: PoolRange) -> SumClasses:
         """The question; ``inputs`` do not matter, as a sum labels every input."""
-        facts, asked = self.facts, (self.spec, self.facts.pool_sha256, self.number, self.weights)
+        facts, spec = self.facts, None if self.cells else self.spec
+        asked = (spec, facts.pool_sha256, self.number, self.weights, self.cells)
         return SumClasses(terms, facts.ledger_id, self.per_party, *asked)
 
     @classmethod
@@ -133,8 +157,11 @@ class _Heard:
     def counted(self, parties: tuple[str, ...]) -> Counted | None:
         """How many records the sums of these parties count; None where there are none of them alone."""
         total = Released(self.of(parties).groups)
-        classes = len(self.asking.facts.config.task.classes)
-        return counted_by_sums(total, classes) if total.groups else None
+        return self.counting(total) if total.groups else None
+
+    def counting(self, sums: Part | Released) -> Counted:
+        """How many records these sums of the round count."""
+        return counted_by_sums(sums, len(self.asking.facts.config.task.classes), cells=self.asking.cells > 0)
 
     def without(self, spoilt: frozenset[str]) -> "_Heard":
         """The sums to which none of these parties added."""
@@ -148,7 +175,7 @@ def _first_by_groups(heard: Sequence[_Heard]) -> _Heard:
 
 def _under_last_map(heard: Sequence[_Heard]) -> list[_Heard]:
     """The last rounds, which are under one kernel map."""
-    return [one for one in heard if one.asking.network == heard[-1].asking.network]
+    return [one for one in heard if one.asking.map == heard[-1].asking.map]
 
 
 class _JudgedRounds:
@@ -163,8 +190,8 @@ class _JudgedRounds:
         self._rounds, self._classes, self._device = rounds, classes, device
         self.heard, self.verdict, self.doubted = list[_Heard](), Verdict(()), list[_Heard]()
         self._known: NoisySums | None = None
-        self.spectra = dict[bytes | None, PoolSpectrum]()
-        """Of the pool, by the networks under whose features it is."""
+        self.spectra = dict[tuple[bytes | None, bytes | None], PoolSpectrum]()
+        """Of the pool, by what the map follows from."""
 
     def heard_of(self, asking: ClassSums, groups: tuple[Part, ...]) -> NoisySums:
         """What is known with this round.
@@ -205,7 +232,7 @@ class _JudgedRounds:
             return True
         if asking.facts.config.drawn:
             return False
-        if asking.network == first.asking.network:
+        if asking.map == first.asking.map:
             return differ(self._sums([one]), self._sums([first]), self.spectrum(asking), self._classes)
         task, pool = asking.facts.config.task, asking.facts.pool
         known, other = (self._sums([sums]).of_pool(pool, task, self._device) for sums in (first, one))
@@ -245,7 +272,7 @@ class _JudgedRounds:
     def _changed(self, first: _Heard, heard: Sequence[_Heard]) -> tuple[str, ...] | None:
         """The one group that says something else of its records than in the ``first`` round; None where none does."""
         asking, rounds = first.asking, [one for one in heard if one is not first and one.members == first.members]
-        if len(first.groups) < FEWEST_GROUPS or asking.facts.config.drawn or asking.network != heard[-1].asking.network:
+        if len(first.groups) < FEWEST_GROUPS or asking.facts.config.drawn or asking.map != heard[-1].asking.map:
             return None
         before, after = (self._of_groups(first.members, some) for some in ([first], rounds))
         found = changed(before, after, self.spectrum(asking), self._classes)
@@ -255,7 +282,7 @@ class _JudgedRounds:
         """Raise Contradiction where no records give the sum of a later round, or others than gave the first."""
         self._check(part, asking)
         if not asking.per_party and (before := first.counted(part.parties)) is not None:
-            check_totals(before, counted_by_sums(part, self._classes))
+            check_totals(before, counted_by_sums(part, self._classes, cells=asking.cells > 0))
 
     def _suspected(self, heard: Sequence[_Heard]) -> Suspected | None:
         """Whom these rounds name, which are of the same groups and under one map."""
@@ -272,8 +299,9 @@ class _JudgedRounds:
 
     def _check(self, group: Part, asking: ClassSums) -> None:
         """Raise Contradiction where no records give the sum of a group."""
-        first, most = asking.weights is None, asking.most_records
-        check_sums(group, self._classes, most_records=most, per_party=asking.per_party, by_class=first)
+        most, cells = asking.most_records, asking.cells > 0
+        by_class = asking.weights is None
+        check_sums(group, self._classes, most_records=most, per_party=asking.per_party, by_class=by_class, cells=cells)
 
     def _check_cap(self, parties: tuple[str, ...], heard: Sequence[_Heard]) -> None:
         """Raise Contradiction where all rounds of these parties together count more records than their cap allows."""
@@ -284,11 +312,11 @@ class _JudgedRounds:
 
     def spectrum(self, asking: ClassSums) -> PoolSpectrum:
         """Of the pool under the map of that round; computed once."""
-        if asking.network not in self.spectra:
-            facts = asking.facts
-            kernel = KernelMap.of_pool(asking.spec, facts.pool, facts.config.task.inputs, self._device)
-            self.spectra[asking.network] = PoolSpectrum.of_pool(kernel, facts.pool)
-        return self.spectra[asking.network]
+        if asking.map not in self.spectra:
+            pool, inputs = asking.facts.pool, asking.facts.config.task.inputs
+            kernel = KernelMap.of_pool(asking.spec, pool, inputs, self._device)
+            self.spectra[asking.map] = PoolSpectrum.of_pool(kernel, asking.spec.inputs_among(pool, inputs))
+        return self.spectra[asking.map]
 
     def _of_groups(self, members: Sequence[tuple[str, ...]], heard: Sequence[_Heard]) -> list[NoisySums]:
         """Of each group the rounds in which it was summed by itself."""
@@ -298,6 +326,12 @@ class _JudgedRounds:
     def _sums(heard: Sequence[_Heard]) -> NoisySums:
         """These rounds, which are under one map, of all their groups together."""
         asking, rounds = heard[0].asking, list[Round]()
+        if asking.cells:
+            task, total = asking.facts.config.task, Released(heard[0].groups)
+            assert isinstance(task.inputs, TableInputs)
+            shares = shares_of(total.values, total.noise, len(task.classes), task.inputs)
+            in_cells = Round(total.values, total.noise)
+            return NoisySums(asking.next(shares=shares).spec, (), drawn=True, in_cells=in_cells)
         for one in heard:
             total = Released(one.groups)
             rounds.append(Round(total.values, total.noise, one.asking.weights))
@@ -364,7 +398,7 @@ class SumsOfRun:
             ways = [(self._slot(sums), self._question(sums, lacking - 1)) for sums in self._ways]
             parties = self._releases.asking.ready(self._next_sum)
             answered, asked = self._releases.release_one(ways, self._rule, parties)
-            if answered and self._asking.number == 1 and not self._asking.per_party:
+            if answered and asked.question.tells_classes_apart:
                 self._show(asked.question.name, answered)
 
     def _show(self, round_id: str, parties: Sequence[str]) -> None:
@@ -391,7 +425,7 @@ class SumsOfRun:
             return []
         kept = Released(self._judged.verdict.kept(_first_by_groups(self._judged.heard).groups))
         parts: Sequence[Part | Released] = kept.groups if len(kept.groups) == 1 else (kept, *kept.groups)
-        return [counted_by_sums(part, self._classes) for part in parts]
+        return [_first_by_groups(self._judged.heard).counting(part) for part in parts]
 
     @property
     def verdict(self) -> Verdict:
@@ -461,7 +495,7 @@ class SumsOfRun:
         """
         if not self._held or self._asking.number > len(self._held):
             return True
-        asked, values = self._asking.name.encode(), self._held[-1].rounds[-1].values.tobytes()
+        asked, values = self._asking.name.encode(), self._held[-1].last.values.tobytes()
         digest = hashlib.sha256(asked + values).hexdigest()[:16]
         file = self._releases.asking.journal.folder / f"class-sums-next-{digest}"
         if not file.exists():
@@ -478,13 +512,15 @@ class SumsOfRun:
     def _learned(self) -> bytes:
         """What the next question follows from."""
         facts = self._asking.facts
+        if self._asking.cells:
+            return _SHARES + (self._held[-1].kernel.shares or b"")
         if facts.config.networks_learn:
             found = self._held[0].of_pool(facts.pool, facts.config.task, self._device)
             if not found.clear:
                 return b""
             if networks := self._trainer.networks_of(found):
                 return _NETWORKS + networks
-            self._judged.spectra[None] = found.spectrum
+            self._judged.spectra[self._asking.map] = found.spectrum
         if self._asking.per_party:
             return b""
         ways, here = self._ways, self._releases.asking.here.keys()
@@ -492,12 +528,15 @@ class SumsOfRun:
         asked = len(here & sums.roster.keys() if isinstance(sums, MaskedSum) else here)
         noise = noise_on_entries(self._slot(sums).stage, asked)
         spectrum = self._judged.spectrum(self._asking)
-        weights = self._held[-1].next_weights(spectrum, self._classes, self._rounds, noise)
+        rounds = self._rounds - (facts.config.cells > 0)
+        weights = self._held[-1].next_weights(spectrum, self._classes, rounds, noise)
         return b"" if weights is None else weights.to_bytes()
 
     def _following(self, learned: bytes) -> ClassSums:
         if learned.startswith(_NETWORKS):
             return self._asking.next(network=learned.removeprefix(_NETWORKS))
+        if learned.startswith(_SHARES):
+            return self._asking.next(shares=learned.removeprefix(_SHARES))
         return self._asking.next(weights=Weights.from_bytes(learned) if learned else None)
 
     def _kept(self) -> NoisySums | None:

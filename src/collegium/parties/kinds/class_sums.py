@@ -18,9 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data import Examples
-from collegium.data.task import Task
+from collegium.data.drawn_pool import column_cells, read_shares
+from collegium.data.task import TableInputs, Task
+from collegium.errors import DataError
 from collegium.logs import event
 from collegium.models.codes import Codes, Weights
+from collegium.models.column_cells import sums_in_cells
 from collegium.models.devices import resolve_device
 from collegium.models.features import dimensions
 from collegium.models.kernels import KernelMap, of_length, totals_of
@@ -52,7 +55,8 @@ class RecordsOfClasses:
     """
 
     def __init__(self, examples: Examples, task: Task, device: str = "cpu", disk_bytes: int = 0) -> None:
-        self._examples, self._classes, self.device, self._disk_bytes = examples, len(task.classes), device, disk_bytes
+        self._examples, self._task, self.device, self._disk_bytes = examples, task, device, disk_bytes
+        self._classes = len(task.classes)
         self._kept: tuple[KernelMap, NDArray[np.int32] | _OnDisk] | None = None
 
     def sums(self, kernel: KernelMap, weights: Weights | None = None) -> IntArray:
@@ -77,8 +81,19 @@ class RecordsOfClasses:
                 (totals_of(vectors[part], labels[part], of_person[part], codes) for part in blocks),
                 start=np.zeros((classes, kernel.dimensions), dtype=np.int64),
             )
-        count = (count_of_one(classes) // of_person).sum()
-        return np.concatenate([summed.reshape(-1), [count]])
+        return self._counted(summed, of_person)
+
+    def in_cells(self) -> IntArray:
+        """The sum in the cells of the table's columns, int64 ``[classes · (cells + 1) + 1]``; then the count."""
+        labels, inputs = self._examples.labels(), self._task.inputs
+        assert isinstance(inputs, TableInputs)
+        of_person = records_of_person(self._examples.groups, len(labels))
+        summed = sums_in_cells(self._examples.x, labels, of_person, inputs, self._classes)
+        return self._counted(summed, of_person)
+
+    def _counted(self, summed: IntArray, of_person: IntArray) -> IntArray:
+        """What is summed, class by class, and then how many records it is about."""
+        return np.append(summed.reshape(-1), (count_of_one(self._classes) // of_person).sum())
 
     def _vectors(self, kernel: KernelMap) -> "NDArray[np.int32] | _OnDisk | None":
         """φ of all records, ``[n, dimensions]``; None where they take too much room, or are computed elsewhere."""
@@ -142,7 +157,7 @@ KEPT_AS = "agreement.json"
 
 
 class _First(NamedTuple):
-    """The party's answer in the first round: which it was, under which map, and what was summed."""
+    """The party's answer in the first round under a map: which it was, under which, and what was summed."""
 
     round_id: str
     kernel: KernelMap
@@ -162,13 +177,23 @@ class ClassSums(PartyKind[SumClasses]):
 
     def validate(self, question: SumClasses) -> None:
         check_classes(self.own.task, question.classes)
-        dimensions(question.kernel.features, self.own.task.inputs)
+        inputs, kernel = self.own.task.inputs, question.kernel
+        if kernel is None:
+            cells = column_cells(inputs) if isinstance(inputs, TableInputs) else 0
+            if question.cells != cells:
+                raise DataError(f"the question is about {question.cells} cells of columns, this task has {cells}")
+            return
+        dimensions(kernel.features, inputs)
+        if kernel.shares is not None and len(read_shares(kernel.shares, inputs)) != question.classes:
+            raise DataError(f"the rows of the map are drawn by shares of other than {question.classes} classes")
 
     def compute(self, question: SumClasses, asked: Asked) -> IntArray:
+        if question.kernel is None:
+            return self._records.in_cells()[None]
         pool, inputs = self.own.pools.open(question.pool_sha256), self.own.task.inputs
         kernel = KernelMap.shared(question.kernel, question.pool_sha256, pool, inputs, self.own.device)
         vector = self._records.direction(kernel) if question.per_party else self._records.sums(kernel, question.weights)
-        if question.number == 1 and not question.per_party:
+        if question.tells_classes_apart:
             self._first = _First(asked.round_id.partition(".")[0], kernel, vector.astype(np.float32))
         return vector[None]
 

@@ -1,4 +1,4 @@
-"""Asks what all records add up to, class by class, under a public kernel map and public weights."""
+"""Asks what all records add up to, class by class, under a public kernel map and public weights, or in cells."""
 
 import math
 from dataclasses import dataclass
@@ -20,28 +20,37 @@ class SumClasses(RecordsQuestion):
     Parameters
     ----------
     terms : with the parameter ``classes``.
-    kernel : the public map; its landmarks are inputs of the pool ``pool_sha256``.
+    kernel : the public map; its landmarks are inputs of the pool ``pool_sha256``. None asks for the sum in the cells
+        of the table's columns (`models.column_cells`), which has the same bound and is the first of several.
     per_party : the party then sends one vector of the length of one contribution, in place of the sum of its records'
         contributions.
     number : which of the sums that the terms name (``rounds``) this is, from 1 on.
     weights : by how much these miss a record's class is summed; None where every class counts as likely as another.
+    cells : how many cells all columns have together, where there is no map; else 0.
     """
 
     kind: ClassVar[str] = "class-sums"
     reads: ClassVar[tuple[str, ...]] = ("classes", "rounds")
 
-    kernel: KernelSpec
+    kernel: KernelSpec | None
     pool_sha256: str
     number: int = 1
     weights: Weights | None = None
+    cells: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(SHA256.fullmatch(self.pool_sha256) is not None, "a pool is named by 64 hexadecimal digits")
         require(1 <= self.number <= self.terms.parameters.get("rounds", 1.0), "the terms name so many class sums")
+        in_cells = 1 <= self.cells <= limits.MAX_SUM_LENGTH
+        require(in_cells if self.kernel is None else self.cells == 0, "a sum is taken under a map, or in cells")
+        if self.kernel is None or self.kernel.shares is not None:
+            require(not self.per_party, "the one vector of a party is summed under a map of the pool")
+        if self.kernel is None:
+            require(self.number == 1 and self.weights is None, "the first sum alone is in cells, and without weights")
         if self.weights is not None:
             require(not self.per_party, "the one vector of a party is summed without weights")
-            fits = self.weights.whole.shape == (self.kernel.dimensions, self.classes)
+            fits = self.weights.whole.shape == (self.dimensions, self.classes)
             require(fits, "weights have a row for each dimension of the map and a column for each class")
 
     @property
@@ -50,6 +59,20 @@ class SumClasses(RecordsQuestion):
         classes = self.terms.parameters.get("classes", 0.0)
         require(classes == int(classes) and 2 <= classes <= limits.MAX_CLASSES, "the terms name the number of classes")
         return int(classes)
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers that the sum has for each class."""
+        return self.cells + 1 if self.kernel is None else self.kernel.dimensions
+
+    @property
+    def tells_classes_apart(self) -> bool:
+        """Whether a party can tell by the sum if the others' records tell the classes apart as its own do.
+
+        That is the first one under a map.
+        """
+        first = 1 if self.kernel is None or self.kernel.shares is None else 2
+        return self.kernel is not None and self.number == first and not self.per_party
 
     @property
     def to_come(self) -> int:
@@ -61,4 +84,4 @@ class SumClasses(RecordsQuestion):
 
     @property
     def length(self) -> int:
-        return self.classes * self.kernel.dimensions + 1
+        return self.classes * self.dimensions + 1
