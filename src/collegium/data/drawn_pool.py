@@ -9,6 +9,7 @@ table are drawn by these public shares: a class first, then a cell of each colum
 """
 
 import hashlib
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +98,7 @@ def read_shares(shares: bytes, inputs: Inputs) -> NDArray[np.int64]:
 
 def starts_of(inputs: TableInputs) -> list[int]:
     """The number of each column's first cell."""
-    return np.cumsum([0, *map(_cells_of, inputs.columns[:-1])]).tolist()
+    return list(accumulate(map(_cells_of, inputs.columns[:-1]), initial=0))
 
 
 def column_cells(inputs: TableInputs) -> int:

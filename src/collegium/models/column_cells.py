@@ -88,4 +88,4 @@ def shares_of(values: IntArray, noise: float, classes: int, inputs: TableInputs)
         column = column + rest[:, None]
         shares.append(column / column.sum(axis=1, keepdims=True))
     table = np.concatenate([shares[0][:, None], *shares[1:]], axis=1)
-    return np.rint(table * _STEPS).astype("<u4").tobytes()
+    return bytes(np.rint(table * _STEPS).astype("<u4").tobytes())

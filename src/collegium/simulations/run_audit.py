@@ -158,7 +158,7 @@ def audited(
     stated, released = _stated(run.folder), _released(rehearsed)
     votes = _Votes.of(rehearsed, stated)
     failure /= max(len(released) + len(votes.stages), 1)
-    for purpose, rounds in released.items():
+    for (purpose, _), rounds in released.items():
         halves, coined, products = _of_canaries(rehearsed, [question for question, _ in rounds], on_progress)
         values = np.stack([one.values for _, one in rounds])
         noise = np.array([one.noise for _, one in rounds])
@@ -188,15 +188,15 @@ def _stated(folder: Path) -> dict[str, dict[Law, int]]:
     return found
 
 
-def _released(rehearsed: Rehearsal) -> dict[str, list[tuple[RecordsQuestion, Released]]]:
+def _released(rehearsed: Rehearsal) -> dict[tuple[str, int], list[tuple[RecordsQuestion, Released]]]:
     """What was released for each question about records, by its purpose in the ledger and its length, in order."""
     about_records = [question for question in rehearsed.questions if isinstance(question, RecordsQuestion)]
-    found: dict[str, list[tuple[RecordsQuestion, Released]]] = {}
+    found: dict[tuple[str, int], list[tuple[RecordsQuestion, Released]]] = {}
     journal = Journal(rehearsed.run.folder)
     for question in about_records:
         for name in journal.names():
             if (purpose := _purpose(name, question)) and (released := journal.released(name)) is not None:
-                found.setdefault(purpose, []).append((question, released))
+                found.setdefault((purpose, question.length), []).append((question, released))
     return found
 
 

@@ -398,8 +398,9 @@ class SumsOfRun:
             ways = [(self._slot(sums), self._question(sums, lacking - 1)) for sums in self._ways]
             parties = self._releases.asking.ready(self._next_sum)
             answered, asked = self._releases.release_one(ways, self._rule, parties)
-            if answered and asked.question.tells_classes_apart:
-                self._show(asked.question.name, answered)
+            question = asked.question
+            if answered and isinstance(question, SumClasses) and question.tells_classes_apart:
+                self._show(question.name, answered)
 
     def _show(self, round_id: str, parties: Sequence[str]) -> None:
         """Show the parties of a round what was released, so that they compare their own records with it.
