@@ -101,6 +101,12 @@ def starts_of(inputs: TableInputs) -> list[int]:
     return list(accumulate(map(_cells_of, inputs.columns[:-1]), initial=0))
 
 
+def even_shares(inputs: TableInputs) -> list[NDArray[np.float64]]:
+    """The shares of each column's cells in `drawn_pool`."""
+    known = [_cells_of(column) - 1 for column in inputs.columns]
+    return [np.append(np.full(number, (1.0 - _MISSING) / number), _MISSING) for number in known]
+
+
 def column_cells(inputs: TableInputs) -> int:
     """How many cells all columns have: `BINS` and one of numbers, one for each category and one of categories."""
     return sum(map(_cells_of, inputs.columns))

@@ -15,16 +15,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.data.drawn_pool import cells_of, column_cells, starts_of
+from collegium.data.drawn_pool import cells_of, column_cells, even_shares, starts_of
 from collegium.data.task import TableInputs
 from collegium.models.kernels import CONSTANT, REST
 from collegium_accounting.mechanisms.class_sums import longest_code_squared
 from collegium_accounting.units import IntArray
 
-CLEAR = 2.0
-"""A cell counts where it is above so many standard deviations of the noise; all others of a column share the rest."""
-LEAST_REST = 0.02
-"""Of a class's records: at least so many are in cells that do not stand out, together."""
+LEAST_EVEN = 0.02
+"""What part of each column is drawn as the schema alone would have it, whatever the sum says."""
 _AT_ONCE = 2**16
 _STEPS = 2**20
 
@@ -81,11 +79,21 @@ def shares_of(values: IntArray, noise: float, classes: int, inputs: TableInputs)
     weight = of_constant**2 / max(of_constant**2 + of_columns**2, 1e-300)
     of_class = weight * by_columns + (1.0 - weight) * by_constant
     of_class = np.maximum(of_class, max(of_cell, 1.0))
-    kept = np.where(counts > CLEAR * of_cell, counts, 0.0)
     shares = [of_class / of_class.sum()]
-    for column in np.split(kept, starts_of(inputs)[1:], axis=1):
-        rest = np.maximum(LEAST_REST * of_class, of_class - column.sum(axis=1)) / column.shape[1]
-        column = column + rest[:, None]
-        shares.append(column / column.sum(axis=1, keepdims=True))
+    for column, evenly in zip(np.split(counts, starts_of(inputs)[1:], axis=1), even_shares(inputs), strict=True):
+        of_all = _towards(evenly, column.sum(axis=0) / of_class.sum(), of_cell * math.sqrt(classes) / of_class.sum())
+        of_each = [_towards(of_all, own / count, of_cell / count) for own, count in zip(column, of_class, strict=True)]
+        shares.append(LEAST_EVEN * evenly + (1.0 - LEAST_EVEN) * np.stack(of_each))
     table = np.concatenate([shares[0][:, None], *shares[1:]], axis=1)
     return bytes(np.rint(table * _STEPS).astype("<u4").tobytes())
+
+
+def _towards(expected: NDArray[np.float64], seen: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
+    """Shares that were ``seen`` with noise, drawn towards those ``expected`` by what noise explains.
+
+    That is the estimate of James and Stein (1961), of which what is negative is left out.
+    """
+    away = seen - expected
+    kept = max(0.0, 1.0 - len(away) * noise**2 / max(float(away @ away), 1e-300))
+    found = np.maximum(expected + kept * away, 0.0)
+    return np.asarray(found / max(float(found.sum()), 1e-300))

@@ -15,7 +15,17 @@ from collegium.coordinator.contradictions import check_sums, counted_by_sums
 from collegium.coordinator.journal import Part
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data import Examples, PoolStore
-from collegium.data.drawn_pool import BINS, DRAWN, cells_of, column_cells, drawn_by, drawn_pool, read_shares, starts_of
+from collegium.data.drawn_pool import (
+    BINS,
+    DRAWN,
+    cells_of,
+    column_cells,
+    drawn_by,
+    drawn_pool,
+    even_shares,
+    read_shares,
+    starts_of,
+)
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.errors import Contradiction, DataError, ProtocolViolation
 from collegium.models import column_cells as module
@@ -148,12 +158,14 @@ def test_rows_that_are_drawn_are_like_the_records() -> None:
 
 
 def test_where_noise_hides_all_cells_rows_are_drawn_evenly() -> None:
-    """Of 200 records in a noise of 4,000, cells above twice their noise are chance: few of 41 × 3."""
+    """As the schema alone has it: what is seen of 200 records is less than so much noise explains."""
     x, labels = many(200)
     values = RecordsOfClasses(Examples(x, labels), TASK).in_cells()
     table = read_shares(shares_of(values, 1e4 * np.sqrt(bound_squared(3)), 3, TABLE), TABLE)
-    for column in np.split(table[:, 1:], starts_of(TABLE)[1:], axis=1):
-        assert (column.max(axis=1) - column.min(axis=1) <= 1).all()
+    for column, evenly in zip(np.split(table[:, 1:], starts_of(TABLE)[1:], axis=1), even_shares(TABLE), strict=True):
+        assert column / column.sum(axis=1, keepdims=True) == pytest.approx(np.stack([evenly] * 3), abs=1e-5)
+    pool, even = cells_of(drawn_pool(TABLE), TABLE), np.concatenate(even_shares(TABLE))
+    assert np.bincount(pool.reshape(-1), minlength=CELLS) / DRAWN == pytest.approx(even, abs=0.025)
 
 
 @pytest.mark.parametrize("spoilt", [lambda b: b[:-1], lambda b: b"", lambda b: b[:4] + bytes(len(b) - 4)])
