@@ -332,7 +332,7 @@ class Methods:
         return fit_beside(self._problem(), shares, Kernel().steps).probabilities(self.split.test.x)
 
     def rounds(self, epsilon: float, rounds: int) -> Floats:
-        """Scores of the test records by the classifier of so many rounds; without a pool, of a table one is in cells."""
+        """Scores of the test records by the classifier of so many rounds, of which one is in cells of a drawn table."""
         split, sigma, inputs = self.split, self._sigma(epsilon, rounds), self.split.task.inputs
         if split.drawn and isinstance(inputs, TableInputs):
             rounds -= 1

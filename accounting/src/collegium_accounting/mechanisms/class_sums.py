@@ -4,8 +4,10 @@ A record x of class y contributes φ(x) ⊗ c and the number `COUNT`. φ is a pu
 (`models.kernels`) of Euclidean length at most `ONE`. The code c says in whole numbers by how much the record's class is
 missed: in the first round c = F·(C·e_y − 1), where C is the number of classes and F is `code_one`; in a later one
 c = F·C·(e_y − p), where p are the shares in classes that public weights give the record, rounded, and shortened where
-it would be longer than √(C(C − 1))·F. So a contribution depends on its record and on public facts alone, consists of
-whole numbers, and its length is the product of the two lengths: its square is at most
+it would be longer than √(C(C − 1))·F. A first sum may be in the cells of a table's columns: φ then has an entry for
+each cell, and c is √(C(C − 1))·F, rounded down, for the record's class and 0 for the others. So a contribution depends
+on its record and on public facts alone, consists of whole numbers, and its length is the product of the two lengths:
+its square is at most
 Δ² = F²·(ONE²·C(C − 1)) + COUNT² = `bound_squared`. From that follow, with whole numbers and no rounding left to argue
 about:
 
