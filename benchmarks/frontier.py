@@ -256,6 +256,7 @@ UNSEEN: dict[str, Callable[[int], Split]] = {
 """Sets of images on which nothing was chosen; they are not drawn."""
 
 
+# More than 15 methods: one for each method that is compared, and what several of them share.
 class Methods:
     """The methods on one split, which share the kernel map and the features of all records."""
 

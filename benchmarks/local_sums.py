@@ -58,7 +58,7 @@ class LocalRound:
     parties: dict[str, PartySum]
 
 
-def local_round(
+def local_round(  # noqa: PLR0913 -- what a sum may be given, by name
     vectors: IntArray,
     low: int,
     high: int,

@@ -50,8 +50,8 @@ from collegium.models.codes import Weights
 from collegium.models.noisy_sums import Round
 from collegium.models.students import read_student
 from collegium.parties.kind import PartyKind
-from collegium.parties.kinds.class_sums import ClassSums, kept_warning
-from collegium.parties.kinds.evaluation import kept_evaluation
+from collegium.parties.kinds.class_sums import ClassSums
+from collegium.parties.kinds.evaluation import Evaluation
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.kinds.evaluation import Evaluate
@@ -294,8 +294,8 @@ class Deal:
                 found = read_student(folder.student).probabilities(split.test.x).argmax(axis=1)
                 accuracy = float((found == split.test.labels()).mean())
             warned = [
-                [name for name in examples if kept_warning(own / name)],
-                [name for name in examples if kept_evaluation(own / name).get("warning")],
+                [name for name in examples if ClassSums.noted(own / name)["warning"]],
+                [name for name in examples if Evaluation.noted(own / name)["warning"]],
             ]
             groups = division(config, len(examples)).groups
             spoilt = group_of(parties.signing_keys, groups, liar) if groups > 1 else {}

@@ -29,7 +29,7 @@ from benchmarks.chaos.stop_conditions import StopCondition, stop_conditions
 from collegium.errors import CollegiumError
 
 
-def one_run(
+def one_run(  # noqa: PLR0913 -- each is an option of the command
     folder: Path,
     seed: int,
     stop_condition: StopCondition,

@@ -36,6 +36,7 @@ FORBIDDEN = "refused-"
 INTERRUPTED_LINE = "Interrupted. Nothing is lost: run the same command again, and it goes on."
 
 
+# More than 15 methods: what happens to one run, from the plan of a fault to its end.
 class Scenario:
     """Plays faults on a consortium until so many have hit, then lets the run end.
 

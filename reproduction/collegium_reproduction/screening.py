@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 
 from collegium.errors import ConfigurationError
 from collegium_accounting.divergences.grids import ThresholdTestLaw
 from collegium_accounting.renyi import FloatArray, RenyiCurve, check_orders, gaussian_curve
-from collegium_accounting.units import IntArray, Unit
+from collegium_accounting.units import IntArray
 from collegium_reproduction.exact_losses import renyi_divergences
 from collegium_reproduction.nearest.knn import PrivateKNN
 
@@ -112,17 +111,6 @@ def _largest(screen: ThresholdTestLaw, top: IntArray, votes: int, orders: FloatA
 def _mixture(log_without: FloatArray, log_with: FloatArray, rate: float) -> FloatArray:
     """log((1 − γ)·p₀ + γ·p₁), with the digits of the difference kept: p₀·(1 + γ·(p₁/p₀ − 1))."""
     return log_with if rate == 1.0 else log_without + np.log1p(rate * np.expm1(log_with - log_without))
-
-
-@lru_cache(maxsize=64)
-def threshold_curve(sigma1: float, threshold: float, orders: tuple[float, ...], unit: Unit) -> RenyiCurve:
-    """Is a count + N(0, σ₁²) at least T? Theorem 7 of Private-kNN over all counts, continuous or discrete noise."""
-    fraction = threshold - math.floor(threshold)
-    continuous, discrete = (
-        unbounded_screening_curve(ThresholdTestLaw(sigma1, fraction, kind), orders, unit.votes)
-        for kind in (False, True)
-    )
-    return continuous.at_least(discrete.values)
 
 
 def bernoulli_divergences(

@@ -38,5 +38,7 @@ MAX_LEDGER_TERMS_BYTES = 2**20
 MAX_JSON_BYTES = 256 * 1024
 MAX_ROSTER_BYTES = 16 * 1024 * 1024
 MAX_TEXT_CHARS = 1_000
+FEW_PARTIES = 5
+"""Exact sums of fewer parties need ``few_parties``: a count of 0, or of all teachers, tells the votes of each."""
 REHEARSED_RECORDS = 300
 """What a party invents for a rehearsal unless somebody says how many."""

@@ -20,7 +20,7 @@ from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, Contradiction, DataError
 from collegium.models.arrays import load_arrays
-from collegium.parties.kinds.class_sums import kept_warning
+from collegium.parties.kinds.class_sums import ClassSums
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.kinds.class_sums import SumClasses
@@ -344,7 +344,7 @@ def test_honest_institutions_are_not_left_out_by_all_rounds(
 
 def told(folder: Path) -> set[str]:
     """The institutions that the first sum warned, by what they keep."""
-    return {one.name for one in folder.iterdir() if one.is_dir() and kept_warning(one)}
+    return {one.name for one in folder.iterdir() if one.is_dir() and ClassSums.noted(one)["warning"]}
 
 
 def test_an_institution_whose_classes_are_exchanged_is_told_before_the_second_sum_and_nobody_else_is(
@@ -362,7 +362,7 @@ def test_an_institution_whose_classes_are_exchanged_is_told_before_the_second_su
     def watched(kind: Any, ask: Any, run_id: str) -> np.ndarray:
         if isinstance(ask.question, SumClasses):
             asked.append(ask.question.number)
-            assert bool(kept_warning(tmp_path / "parties" / LIAR)) == (ask.question.number > 1)
+            assert bool(ClassSums.noted(tmp_path / "parties" / LIAR)["warning"]) == (ask.question.number > 1)
         return honest(kind, ask, run_id)
 
     careless._bounded = watched  # type: ignore[method-assign]

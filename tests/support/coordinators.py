@@ -1,13 +1,17 @@
-"""A coordinator from a configuration, parties and a folder, with everything else by name."""
+"""A coordinator from a configuration, parties and a folder, with everything else by name; and what its run left."""
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
 from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Reach, Storage, Watch
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.privacy.ledger.entry import Charge
+from collegium.privacy.ledger.ledger import Ledger
+from collegium.privacy.ledger.verifier import verify
 
 REACH = ("roster", "signing_keys", "vote_sum")
 STORAGE = ("ledger", "cache", "signer")
@@ -37,3 +41,16 @@ def coordinator_for(
         compute=Compute("cpu"),
         watch=Watch(**given(WATCH)),
     )
+
+
+def charges(folder: Path) -> int:
+    """How many charges are in a run's ledger, which a verifier accepts."""
+    verify(folder / "ledger.sqlite")
+    with Ledger.read(folder / "ledger.sqlite") as ledger:
+        return sum(isinstance(entry.content, Charge) for entry in ledger.entries())
+
+
+def labels_of(folder: Path) -> dict[int, str]:
+    """The labels of a run as its file spells them, by the place of their inputs in the pool."""
+    with (folder / "labels.csv").open(newline="") as file:
+        return {int(row["index"]): row["label"] for row in csv.DictReader(file)}

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from collegium.clock import utc_now
 from collegium.data import PoolStore
 from collegium.errors import BudgetExceeded, CostRefused, FewPartiesRefused, LedgerCorrupt, StorageError
+from collegium.limits import FEW_PARTIES
 from collegium.parties import answered
 from collegium.parties.answered import Answered
 from collegium.parties.answers import Answer
-from collegium.parties.policy import FEW_PARTIES, PolicyConfig
+from collegium.parties.policy import PolicyConfig
 from collegium.parties.records_known import TABLE, RecordsKnown, changed
 from collegium.privacy.ledger.chain import Head
 from collegium.privacy.ledger.entry import Terms as LedgerTerms

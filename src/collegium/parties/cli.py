@@ -23,8 +23,7 @@ from collegium.logs import LogFormat, configure_logging, event
 from collegium.parties.config import WHOSE, OwnRecords, PartyConfig, book_of, known_roster, policy_of
 from collegium.parties.enrol_cli import accept_key, agree, enrol
 from collegium.parties.enrolment import enrolled_tasks
-from collegium.parties.kinds.class_sums import kept_warning
-from collegium.parties.kinds.evaluation import kept_evaluation
+from collegium.parties.kind import party_kinds
 from collegium.protocol.identities import Credentials
 from collegium.settings import read_toml, validate_config
 from collegium.whole_files import make_private, remove_stale_temp_files
@@ -222,7 +221,8 @@ def show_party(config: PartyConfig, folder: Path, *, as_json: bool) -> None:
     policy = policy_of(config)
     account = book_of(config, policy, credentials)
     shown = account.head()
-    evaluated = kept_evaluation(config.folder)
+    noted = [dict(kind.noted(config.folder)) for _, kind in sorted(party_kinds().items())]
+    warnings = [warning for one in noted if (warning := one.pop("warning", None))]
     of_all, delta_of_all = account.record_spent_altogether()
     facts: dict[str, str | int | float | list[float] | None] = {
         "party": subject.name,
@@ -254,11 +254,8 @@ def show_party(config: PartyConfig, folder: Path, *, as_json: bool) -> None:
         "record_epsilon_spent": account.record_spent(),
         "record_epsilon_limit": policy.record_epsilon,
         "delta": policy.delta,
-        "student_right_here": _share(evaluated.get("own")),
-        "student_right_here_interval": _ends(evaluated.get("own_interval")),
-        "student_right_overall": _share(evaluated.get("consortium")),
-        "student_right_overall_interval": _ends(evaluated.get("consortium_interval")),
-        "warning": "; ".join(filter(None, (kept_warning(config.folder), evaluated.get("warning")))) or None,
+        **dict(fact for one in noted for fact in one.items()),
+        "warning": "; ".join(warnings) or None,
         "records_changed": records_changed(config, enrolled_tasks(folder)),
     }
     if as_json:
@@ -269,14 +266,6 @@ def show_party(config: PartyConfig, folder: Path, *, as_json: bool) -> None:
         if isinstance(value, list):
             text = f"{value[0]} to {value[1]} (95 %)"
         typer.echo(f"{name.replace('_', ' '):<31}{'none' if text is None else text}")
-
-
-def _share(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
-
-
-def _ends(interval: list[float] | None) -> list[float] | None:
-    return None if interval is None else [round(end, 4) for end in interval]
 
 
 @app.command(name="new-ledger")

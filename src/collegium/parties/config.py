@@ -6,9 +6,10 @@ from pydantic import Field, model_validator
 
 from collegium.data.loading.sources import DataSource
 from collegium.errors import ConfigurationError
+from collegium.limits import FEW_PARTIES
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.known_roster import KnownRoster
-from collegium.parties.policy import FEW_PARTIES, PolicyConfig
+from collegium.parties.policy import PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.kinds import OwnTeacher
 from collegium.protocol.identities import Credentials

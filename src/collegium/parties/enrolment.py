@@ -15,9 +15,10 @@ from pydantic import TypeAdapter
 from collegium.data.task import Task
 from collegium.data.values import check_party_name
 from collegium.errors import ConfigurationError, IdentityError, StorageError
+from collegium.limits import FEW_PARTIES
 from collegium.parties.config import PartyConfig
 from collegium.parties.known_roster import KnownRoster, begin
-from collegium.parties.policy import FEW_PARTIES, PolicyConfig
+from collegium.parties.policy import PolicyConfig
 from collegium.protocol.codec import parse_json
 from collegium.protocol.enrolment import request_certificate
 from collegium.protocol.identities import Credentials, install_certificate

@@ -117,6 +117,14 @@ class PartyKind(ABC, Generic[QuestionT]):
     def shown(self, released: ShowReleased) -> None:
         """Take in what was released for a question; nothing of it is told to anybody."""
 
+    @classmethod
+    def noted(cls, folder: Path) -> Mapping[str, Any]:
+        """What `party show` tells the institution of what the kind kept in ``folder``, by name.
+
+        A number, a text, the two ends of an interval, or None; ``warning`` stands beside those of other kinds.
+        """
+        return {}
+
 
 _by_name: Registry[type[PartyKind[Any]]] = Registry(
     ENTRY_POINT_GROUP,

@@ -27,9 +27,6 @@ from collegium_accounting.mechanisms import Mechanism, default_names
 DEFAULT_RECORD_RHO = 0.01
 """What one record may spend over all runs unless the institution's policy says otherwise (ε = 0.6 at δ = 1e-5)."""
 
-FEW_PARTIES = 5
-"""Exact sums of fewer parties need ``few_parties``: a count of 0, or of all teachers, tells the votes of each."""
-
 
 class PolicyConfig(Frozen):
     """The institution's policy file (TOML).

@@ -467,9 +467,13 @@ def question_named(name: str) -> type[Question]:
 
 
 def question_for(mechanism: type[Mechanism]) -> type[Question] | None:
-    """The kind of question whose sums ``mechanism`` is for; None where this installation has none."""
-    fitting = (kind for _, kind in sorted(_by_name.loaded().items()) if kind.fits(mechanism))
-    return next(fitting, None)
+    """The kind of question whose sums ``mechanism`` is for; None where this installation has none.
+
+    Of several, it is the one that `serves` the narrowest class of mechanisms, and of these one of this package: a
+    package that brings a kind for mechanisms of its own changes no others.
+    """
+    fitting = [kind for _, kind in sorted(_by_name.loaded().items()) if kind.fits(mechanism)]
+    return min(fitting, key=lambda kind: (-len(kind.serves.__mro__), not _is_own(kind)), default=None)
 
 
 def about_all_records(mechanism: type[Mechanism]) -> bool:
@@ -480,5 +484,8 @@ def about_all_records(mechanism: type[Mechanism]) -> bool:
 
 def own_kinds() -> tuple[str, ...]:
     """The kinds of this package, sorted: what a policy agrees to unless it names others."""
-    known = _by_name.loaded()
-    return tuple(sorted(name for name, kind in known.items() if kind.__module__.partition(".")[0] == "collegium"))
+    return tuple(sorted(name for name, kind in _by_name.loaded().items() if _is_own(kind)))
+
+
+def _is_own(kind: type[Question]) -> bool:
+    return kind.__module__.partition(".")[0] == "collegium"

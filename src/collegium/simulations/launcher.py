@@ -18,7 +18,7 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.service.sessions import GrpcParties
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.errors import CollegiumError, QuorumNotReached
-from collegium.parties.policy import FEW_PARTIES
+from collegium.limits import FEW_PARTIES
 from collegium.parties.teachers.splits import KEY_FILE, simulated_key
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import issue_kit

@@ -23,14 +23,13 @@ from collegium.coordinator.run.factories import configured_mechanism
 from collegium.coordinator.run.surroundings import OnProgress, Progress
 from collegium.coordinator.selection.queries import query_key
 from collegium.coordinator.settings.consortium import public_root, read_consortium
+from collegium.coordinator.settings.kinds import run_kind
 from collegium.coordinator.settings.run_config import load_public
 from collegium.data import Examples, load
 from collegium.data.task import Task
 from collegium.errors import ConfigurationError
 from collegium.parties.teachers.specs import teacher_seed
-from collegium.protocol.kinds.near_records import CastNeighbours
-from collegium.protocol.kinds.teacher_votes import CastVotes
-from collegium.protocol.question import Question, about_all_records, question_for
+from collegium.protocol.question import Question, about_all_records
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import Ask, RequestBody
 from collegium.settings import read_config, read_toml, validate_config
@@ -155,9 +154,13 @@ def _by_place(x: NDArray[Any], classes: int, random: np.random.Generator) -> NDA
 
 
 def votes_are_audited(config: SimulationConfig) -> bool:
-    """Whether an audit can know the counts before noise, and the law of the outcomes."""
-    mechanism = configured_mechanism(config)
-    if not isinstance(mechanism, LabelMechanism) or question_for(type(mechanism)) not in (CastVotes, CastNeighbours):
+    """Whether an audit can know the counts before noise, and the law of the outcomes.
+
+    It cannot where sums are not the votes themselves, or where a record's answer follows from a draw of its own.
+    """
+    mechanism, kind = configured_mechanism(config), run_kind(config.mechanism.kind)
+    votes = kind.entries(config) == len(config.task.classes) and not kind.question.per_stage
+    if not isinstance(mechanism, LabelMechanism) or not votes:
         return False
     with suppress(UnsupportedAccounting):
         return all(outcomes_of(mechanism, stage) for stage in mechanism.stages)

@@ -10,7 +10,6 @@ from collegium_reproduction import loss_distributions as pld
 from collegium_reproduction.screening import (
     private_knn_curve,
     screening_curve,
-    threshold_curve,
     unbounded_screening_curve,
 )
 from support.renyi_filter import RenyiFilter
@@ -59,7 +58,7 @@ def test_threshold_search_reaches_every_count_that_matters():
     for sigma in (2.0, 30.0):
         for votes in (1, 3):
             wide = screening_curve(ThresholdTestLaw(sigma, 2000.4), 0, 4000, (2.0, 16.0, 64.0), votes).values
-            ours = threshold_curve(sigma, 0.4, (2.0, 16.0, 64.0), Unit(votes)).values
+            ours = unbounded_screening_curve(ThresholdTestLaw(sigma, 0.4), (2.0, 16.0, 64.0), votes).values
             assert (ours >= wide * (1 - 1e-12)).all()
 
 

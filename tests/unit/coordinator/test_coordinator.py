@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.coordinators import labels_of
 from support.scripted_parties import LocalParties
 
 from collegium.coordinator.noise import CoordinatorNoise
@@ -34,11 +34,6 @@ from collegium_accounting.game.laws import block_epsilon
 from collegium_accounting.mechanisms.gnmax import GNMax
 
 Run = Callable[..., dict[str, Any]]
-
-
-def labels_of(folder: Path) -> dict[int, str]:
-    with (folder / "labels.csv").open(newline="") as file:
-        return {int(row["index"]): row["label"] for row in csv.DictReader(file)}
 
 
 def queries_charged(folder: Path) -> int:

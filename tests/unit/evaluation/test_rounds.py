@@ -41,10 +41,11 @@ from collegium.errors import MechanismRefused
 from collegium.models.features import Features
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
+from collegium.parties import kind as party_kind
 from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.enrolment import policy_text
 from collegium.parties.kind import Institution
-from collegium.parties.kinds.evaluation import Evaluation, kept_evaluation
+from collegium.parties.kinds.evaluation import Evaluation
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.policy import DEFAULT_RECORD_RHO, Policy, PolicyConfig, described
 from collegium.privacy.evaluation_cells import Layout
@@ -159,7 +160,7 @@ def test_only_the_institution_with_swapped_classes_is_told_so(measured: Measured
     assert "if they write 'malignant' for 'benign', 'benign' for 'malignant', it is right for" in warned[0]
     accuracy = measured.coordinator.evaluation.accuracy
     for name in records():
-        kept = kept_evaluation(measured.folder / "parties" / name)
+        kept = party_kind.kept(measured.folder / "parties" / name / "evaluation.json")
         assert kept["own"] == pytest.approx(right_at(measured, name)) and (kept["warning"] is not None) == (
             name == SWAPPED
         )

@@ -1,4 +1,4 @@
-"""No module outside a mechanism's own file knows mechanisms by class or name: they ask the object."""
+"""No module outside its own file knows a mechanism or a kind of question by class or name: they ask the object."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from collegium.parties.kind import party_kinds
+from collegium.protocol.question import own_kinds, question_named
 from collegium_accounting.mechanisms import known_names, mechanism_named
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -16,22 +18,26 @@ ACCOUNTING = ROOT / "accounting" / "src" / "collegium_accounting"
 OWN_FILES = ACCOUNTING / "mechanisms"
 OURS = "collegium_accounting."
 SHIPPED = {name: kind for name in known_names() if (kind := mechanism_named(name)).__module__.startswith(OURS)}
-NAMES = set(SHIPPED)
-CLASSES = {kind.__name__ for kind in SHIPPED.values()}
-MODULES = {kind.__module__ for kind in SHIPPED.values()}
+ASKED = [kind for name in own_kinds() for kind in (question_named(name), party_kinds().get(name)) if kind is not None]
+NAMES = set(SHIPPED) | set(own_kinds()) - {"evaluation"}
+"""`evaluation` is also what a section of the configuration, and a step of a run, are called."""
+CLASSES = {kind.__name__ for kind in [*SHIPPED.values(), *ASKED]}
+MODULES = {kind.__module__ for kind in [*SHIPPED.values(), *ASKED]}
 FACES = (SOURCE / "__init__.py", ACCOUNTING / "__init__.py")
 """They export classes for whoever builds a mechanism; they decide nothing."""
 VERIFIER = SOURCE / "privacy" / "ledger" / "verifier.py"
 """It says once more, in words of its own, how far a unit moves what our mechanisms release: errors do not repeat."""
+AUDIT = SOURCE / "simulations" / "run_audit.py"
+"""It finds the released vector of each round of class sums, which their own kind names."""
 
 
 def names_in(node: ast.AST | None) -> set[str]:
-    """Names of mechanisms among the constants of an expression."""
+    """Names of mechanisms and kinds of questions among the constants of an expression."""
     return set() if node is None else {x.value for x in ast.walk(node) if isinstance(x, ast.Constant)} & NAMES
 
 
 def violations(source: str) -> Iterator[str]:
-    """Places that branch on a mechanism's class or name, or that list mechanisms."""
+    """Places that branch on the class or name of a mechanism or of a kind of question, or that list them."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.ImportFrom(module=module) if module in MODULES:
@@ -60,12 +66,13 @@ def violations(source: str) -> Iterator[str]:
                 pass
 
 
-def test_no_module_outside_a_mechanisms_own_file_branches_on_mechanisms() -> None:
+def test_no_module_outside_its_own_file_branches_on_a_mechanism_or_a_kind_of_question() -> None:
     found = {
         str(path.relative_to(ROOT)): places
         for path in [*SOURCE.rglob("*.py"), *ACCOUNTING.rglob("*.py")]
         if OWN_FILES not in path.parents
-        and path not in (*FACES, VERIFIER)
+        and path.parent.name != "kinds"
+        and path not in (*FACES, VERIFIER, AUDIT)
         and (places := list(violations(path.read_text(encoding="utf-8"))))
     }
     assert found == {}
@@ -85,9 +92,13 @@ def test_no_module_outside_a_mechanisms_own_file_branches_on_mechanisms() -> Non
         "cost = COST['lnmax']",
         "match name:\n    case 'gnmax': pass",
         "match mechanism:\n    case LNMax(): pass",
+        "from collegium.protocol.kinds.teacher_votes import CastVotes",
+        "from collegium.parties.kinds.evaluation import Evaluation",
+        "if isinstance(question, SumClasses): pass",
+        "if question.kind == 'near-records': pass",
     ],
 )
-def test_a_branch_on_a_mechanism_would_be_found(planted: str) -> None:
+def test_a_branch_on_a_mechanism_or_a_kind_of_question_would_be_found(planted: str) -> None:
     assert list(violations(planted))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.coordinators import coordinator_for
+from support.coordinators import coordinator_for, labels_of
 from support.digit_parties import PARTIES, ROSTER, TASK, members, run_config
 
 from collegium.coordinator.kinds import near_records as questions
@@ -81,11 +80,6 @@ def go(public: PublicData, private: Examples, tmp_path: Path) -> Callable[..., d
         return coordinator.label()
 
     return run
-
-
-def labels_of(folder: Path) -> dict[int, str]:
-    with (folder / "labels.csv").open(newline="") as file:
-        return {int(row["index"]): row["label"] for row in csv.DictReader(file)}
 
 
 def expected_epsilon(mode: str = "clear", **more: int) -> float:

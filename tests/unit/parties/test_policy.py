@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sqlite3
 import tomllib
 from contextlib import closing
@@ -20,6 +21,7 @@ from collegium.data.task import TeacherSettings
 from collegium.errors import ConfigurationError, CostRefused, MechanismRefused, ModeRefused, Refused, StorageError
 from collegium.parties.answer_book import AnswerBook, Voters
 from collegium.parties.answers import Answer
+from collegium.parties.config import PartyConfig, book_of, policy_of
 from collegium.parties.enrolment import agreeing, not_agreed_to, policy_text
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig, described
@@ -27,7 +29,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import connected
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.certificates import Authority
-from collegium.protocol.identities import issue_kit
+from collegium.protocol.identities import Credentials, issue_kit
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
 from collegium.protocol.question import PoolRange, Terms
@@ -472,12 +474,17 @@ def test_what_is_used_already_is_told_beside_a_limit_that_rises(
     """The same lines once more, after half the study: whoever says yes must see that more is allowed than was asked."""
     lines, policy = sent(MAIN, after_a_trial)
     typed(capsys, "party", "agree", after_a_trial, lines, "--yes")
-    monkeypatch.setattr(AnswerBook, "queries_answered", lambda _: 4)
-    monkeypatch.setattr(AnswerBook, "spent_of_limits", lambda _: {"record_epsilon": 0.6, "epsilon": 0.0})
+    config = PartyConfig.read(after_a_trial)
+    book = book_of(config, policy_of(config), Credentials.load(config.credentials, "party", expired=True))
+    for place in range(4):
+        leave(book, cast(place))
+    used = book.spent_of_limits()["record_epsilon"]
     before = policy.read_text()
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     out = typed(capsys, "party", "agree", after_a_trial, lines)[1]
-    assert "record_epsilon = 1.8    # was 1.2, of which 0.6 is used; 1.2 more is asked for" in out
+    assert used > 0.1 and f"# was 1.2, of which {used:.4g} is used; 1.2 more is asked for" in out
+    (raised,) = re.findall(r"record_epsilon = (\S+) ", out)
+    assert 1.2 + used <= float(raised) < 1.21 + used
     assert "queries = 13    # was 9, of which 4 is used; 9 more is asked for" in out and policy.read_text() == before
 
 

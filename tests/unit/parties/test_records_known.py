@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,10 @@ from support.typist import typed
 from collegium.data import PoolStore
 from collegium.errors import StorageError
 from collegium.models.kernels import KernelSpec
+from collegium.parties import kind as kind_module
 from collegium.parties.config import PartyConfig
 from collegium.parties.enrolment import keep_tasks
+from collegium.parties.kind import party_kinds
 from collegium.parties.opening import Opening
 from collegium.parties.records_known import RecordsKnown, changed_since
 from collegium.protocol.certificates import Authority
@@ -114,3 +117,24 @@ def test_a_book_from_before_records_were_noted_tells_nothing_and_one_that_cannot
     book.write_bytes(b"edited by hand, and no database any more" * 100)
     with pytest.raises(StorageError, match=r"cannot read .*answer-book\.sqlite: .*; restore it from a copy"):
         changed_since(book, now)
+
+
+def test_what_each_kind_of_question_kept_is_shown_also_that_of_another_package(
+    institution: Institution, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Another(party_kinds()["coverage"]):  # type: ignore[misc]
+        @classmethod
+        def noted(cls, folder: Path) -> Mapping[str, Any]:
+            return {"folder_seen": str(folder), "warning": "look at column c1"}
+
+    monkeypatch.setitem(kind_module._by_name, "zebra", Another)
+    folder = institution.folder / "state"
+    (folder / "agreement.json").write_text(json.dumps({"warning": "classes differ"}))
+    own = {"own": 0.912345, "own_interval": [0.8, 0.987654], "consortium": None, "consortium_interval": None}
+    (folder / "evaluation.json").write_text(json.dumps(own | {"warning": None}))
+    shown = json.loads(typed(capsys, "party", "show", institution.file, "--json")[1])
+    assert (shown["student_right_here"], shown["student_right_here_interval"]) == (0.9123, [0.8, 0.9877])
+    assert shown["student_right_overall"] is shown["student_right_overall_interval"] is None
+    assert shown["folder_seen"] == str(folder)
+    assert shown["warning"] == "classes differ; look at column c1"
+    assert "0.8 to 0.9877 (95 %)" in typed(capsys, "party", "show", institution.file)[1]

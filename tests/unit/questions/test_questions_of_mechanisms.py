@@ -8,13 +8,14 @@ from typing import Annotated, ClassVar
 import pytest
 from collegium_reproduction.nearest.question import CountNearest
 
+from collegium.protocol import question as question_module
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.kinds.teacher_votes import CastVotes
-from collegium.protocol.question import Question
-from collegium_accounting.mechanisms import known_names, mechanism_named
+from collegium.protocol.question import Cost, Question, about_all_records, question_for, register
+from collegium_accounting.mechanisms import VoteMechanism, known_names, mechanism_named
 from collegium_accounting.mechanisms.labels import LabelMechanism, LabelStage
 from collegium_accounting.mechanisms.parameters import Parameter
 
@@ -53,3 +54,38 @@ def test_a_mechanism_of_another_package_is_for_the_question_whose_parameters_it_
             return ()
 
     assert [kind for kind in KINDS if kind.fits(Near)] == [CastNeighbours]
+
+
+def test_a_kind_of_another_package_takes_its_own_mechanisms_and_leaves_the_others_as_they_were() -> None:
+    gnmax = mechanism_named("gnmax")
+
+    @dataclass(frozen=True)
+    class Weighed(VoteMechanism):
+        name: ClassVar[str] = "weighed-for-test"
+
+    @dataclass(frozen=True)
+    class Guess(Question):
+        """Its name stands before that of every kind which is here."""
+
+        kind: ClassVar[str] = "a-guess"
+        serves: ClassVar[type] = VoteMechanism
+        shape = (1, 2)
+        high = 1
+
+        def cost(self) -> Cost:
+            raise AssertionError("nobody is asked")
+
+    @dataclass(frozen=True)
+    class Weigh(Guess):
+        kind: ClassVar[str] = "weigh"
+        serves: ClassVar[type] = Weighed
+
+    assert not about_all_records(gnmax)  # every kind is loaded
+    try:
+        register(Guess), register(Weigh)
+        assert Guess.fits(gnmax) and Guess.fits(Weighed)
+        assert question_for(gnmax) is CastVotes
+        assert question_for(Weighed) is Weigh
+    finally:
+        for name in ("a-guess", "weigh"):
+            question_module._by_name.pop(name, None)

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from support.party_requests import KEY
 from support.sums_scene import NAMES, POOL, SPEC, TASK, Consortium, records
 
-from collegium.data import PoolStore
+from collegium.data import Examples, PoolStore
 from collegium.models.kernels import KernelMap
 from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
@@ -18,6 +19,12 @@ from collegium.simulations.local import InProcessParties
 @pytest.fixture(scope="session")
 def kernel() -> KernelMap:
     return KernelMap.of_pool(SPEC, POOL, TASK.inputs)
+
+
+@pytest.fixture(scope="session")
+def shuffled(digits: Examples) -> Examples:
+    """The digits are sorted by their writers."""
+    return digits.take(np.random.default_rng(0).permutation(len(digits)))
 
 
 @pytest.fixture

@@ -109,11 +109,6 @@ SIZES = dict(zip(NAMES, range(30, 30 + 20 * 12, 20), strict=True))
 
 
 @pytest.fixture(scope="module")
-def shuffled(digits: Examples) -> Examples:
-    return digits.take(np.random.default_rng(0).permutation(len(digits)))
-
-
-@pytest.fixture(scope="module")
 def public(shuffled: Examples) -> PublicData:
     return PublicData(shuffled.take(np.arange(1500, 1797)))
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.coordinators import charges
 from support.sums_scene import TASK, records
 
 from collegium.coordinator.asking import Asking
@@ -16,9 +17,6 @@ from collegium.errors import QuorumNotReached, StorageError
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
 from collegium.parties.policy import PolicyConfig
-from collegium.privacy.ledger.entry import Charge
-from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.ledger.verifier import verify
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
 from collegium.whole_files import read_digested, write_digested
@@ -55,12 +53,6 @@ def config(**changes: Any) -> RunConfig:
 def driven(parties: LocalParties, public: PublicData, folder: Path, **changes: Any) -> run.CoordinatorRun:
     reach = run.Reach(parties, signing_keys=parties.signing_keys)
     return run.CoordinatorRun(config(**changes), reach, run.Storage(folder), public=public)
-
-
-def charges(folder: Path) -> int:
-    verify(folder / "ledger.sqlite")
-    with Ledger.read(folder / "ledger.sqlite") as ledger:
-        return sum(isinstance(entry.content, Charge) for entry in ledger.entries())
 
 
 def whole(record: RunRecord, folder: Path) -> None:

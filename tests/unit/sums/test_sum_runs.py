@@ -34,12 +34,6 @@ NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
 POLICY = PolicyConfig(minimum_noise_sums=0.5, queries=100, sum_modes=("clear", "masked", "masked+noised"))
 
 
-@pytest.fixture(scope="module")
-def shuffled(digits: Examples) -> Examples:
-    """The digits are sorted by their writers."""
-    return digits.take(np.random.default_rng(0).permutation(len(digits)))
-
-
 def institutions(shuffled: Examples, policy: PolicyConfig) -> LocalParties:
     parts = {name: slice(number, 1200, len(NAMES)) for number, name in enumerate(NAMES)}
     records = {name: (shuffled.x[rows, ..., 0], shuffled.labels()[rows]) for name, rows in parts.items()}

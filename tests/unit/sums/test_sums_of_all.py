@@ -12,7 +12,7 @@ from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.models.arrays import load_arrays
-from collegium.parties.kinds.evaluation import kept_evaluation
+from collegium.parties import kind as party_kind
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
@@ -101,7 +101,7 @@ def test_each_institution_compares_its_own_figure_with_that_of_all(parties: Loca
     assert record.evaluation is not None and record.evaluation.measures is not None
     accuracy = record.evaluation.measures.accuracy
     for name in NAMES:
-        kept = kept_evaluation(next((tmp_path / "parties").rglob(f"{name}/evaluation.json")).parent)
+        kept = party_kind.kept(next((tmp_path / "parties").rglob(f"{name}/evaluation.json")))
         assert kept["consortium_interval"] == pytest.approx([accuracy.low, accuracy.high])
 
 

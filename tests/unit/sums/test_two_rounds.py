@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.coordinators import charges
 from support.sums_scene import SPEC, Consortium
 from unit.sums.test_sum_runs import POLICY, config, driven, institutions
 
@@ -28,9 +29,6 @@ from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
 from collegium.models.whole_networks import read_whole_network
 from collegium.parties.answer_book import AnswerBook
-from collegium.privacy.ledger.entry import Charge
-from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.question import Terms
 from collegium.simulations.local import LocalParties
 from collegium.whole_files import read_digested, write_digested
@@ -58,12 +56,6 @@ def public(few: Examples) -> PublicData:
 @pytest.fixture
 def parties(few: Examples) -> LocalParties:
     return institutions(few.take(np.arange(60)), POLICY)
-
-
-def charges(folder: Path) -> int:
-    verify(folder / "ledger.sqlite")
-    with Ledger.read(folder / "ledger.sqlite") as ledger:
-        return sum(isinstance(entry.content, Charge) for entry in ledger.entries())
 
 
 def dies(*_: Any, **__: Any) -> Any:

@@ -23,9 +23,10 @@ from collegium_accounting.mechanisms.base import Mechanism
 from collegium_accounting.mechanisms.parameters import Value, fields_of
 from collegium_accounting.mechanisms.registry import create, known_names, mechanism_named
 from collegium_accounting.mechanisms.votes import VoteMechanism
+from collegium_accounting.mechanisms.whole_vector import VectorMechanism
 from collegium_accounting.units import IntArray
 
-_SUMS = "class-sums"
+_USUAL = "class-sums"
 """The mechanism that needs no teachers."""
 _MOST_QUERIES = 1_000_000
 _ANY_NOISE, _ANY_TEACHERS = 10.0, 100
@@ -121,12 +122,12 @@ def plan(  # noqa: PLR0913 -- each name is an option of the command
     if np.ndim(epsilon):
         raise ConfigurationError("a plan is for one epsilon: call it for each of several")
     if teachers is None:
-        if mechanism not in (None, _SUMS) or queries is not None:
+        kind = mechanism_named(_USUAL if mechanism is None else mechanism)
+        if not issubclass(kind, VectorMechanism) or queries is not None:
             raise ConfigurationError("a plan for votes needs the number of teachers; class sums take no queries")
         if not epsilon > 0.0:
             raise ConfigurationError(f"a plan needs epsilon > 0; got {epsilon}")
-        given = mechanism_named(_SUMS).within_budget({"classes": classes, "rounds": rounds}, epsilon, delta)
-        sums = create(_SUMS, **given)
+        sums = create(kind.name, **kind.within_budget({"classes": classes, "rounds": rounds}, epsilon, delta))
         law = sums.stages[0].law(sums.unit())
         return Choice(sums.name, sums.parameters(), rounds, rounds, block_epsilon({law: rounds}, delta), None, None)
     target = Target(epsilon, delta, teachers, classes, tuple(gaps), votes_per_unit, queries)

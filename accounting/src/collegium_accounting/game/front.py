@@ -260,7 +260,7 @@ def _points(reach: int, middle: int) -> IntArray:
 
 
 @dataclass(frozen=True)
-class Choice:
+class BestCorner:
     """The best corner for each row of the value function: its laws under both data sets, ``[rows, outcomes]``."""
 
     upper: FloatArray
@@ -327,7 +327,9 @@ class Front:
             [batch.curve + batch.by_corners[:, None] * batch.gain.max(axis=1) for batch in self._batches]
         )
 
-    def round(self, windows: FloatArray, slack: tuple[float, FloatArray] | None) -> tuple[FloatArray, Choice | None]:
+    def round(
+        self, windows: FloatArray, slack: tuple[float, FloatArray] | None
+    ) -> tuple[FloatArray, BestCorner | None]:
         """A bound on the largest gain of one round, shape ``[rows]``, and, after splitting, the best corners.
 
         Parameters
@@ -337,7 +339,7 @@ class Front:
             most this much, shape ``[rows]``. None to split none; the bound holds as well.
         """
         most, attained, least = np.empty(len(windows)), *np.full((2, len(windows)), -1.0)
-        choice = Choice(np.zeros((len(windows), 3)), np.zeros((len(windows), 3))) if slack else None
+        choice = BestCorner(np.zeros((len(windows), 3)), np.zeros((len(windows), 3))) if slack else None
         new, searched, final = np.ones(self.size, dtype=bool), slack is not None, self._final()
         while True:
             every, looseness = bool(new.all()), np.zeros(self.size)

@@ -22,7 +22,7 @@ from collegium_accounting.elementary import (
 )
 from collegium_accounting.errors import UnsupportedAccounting
 from collegium_accounting.game.curves import Direction, Sampling
-from collegium_accounting.game.front import Choice, Front, Positions
+from collegium_accounting.game.front import BestCorner, Front, Positions
 from collegium_accounting.game.lines import Line
 from collegium_accounting.game.mirror import joined, reflected, reflected_kinks, reflected_test, seam
 
@@ -253,7 +253,7 @@ def _convex(value: FloatArray, r: FloatArray) -> FloatArray:
 
 
 def _policy(
-    choice: Choice, rows: slice, s: FloatArray, step: float, alpha: FloatArray, beta: FloatArray
+    choice: BestCorner, rows: slice, s: FloatArray, step: float, alpha: FloatArray, beta: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """At each row the best corner, and after it the better of the two nearest rows' tests; or what there was."""
     upper, lower = choice.upper, choice.lower

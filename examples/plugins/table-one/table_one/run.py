@@ -22,10 +22,7 @@ class TableOneCounts(OtherCounts):
 
     @classmethod
     def _chosen(cls, config: Any, settings: Any) -> tuple[tuple[int, ...], list[list[str]]]:
-        names = [column.name for column in getattr(config.task.inputs, "columns", ())]
-        if unknown := set(settings.columns) - set(names):
-            raise ValueError(f"counts.table-one.columns: the schema has no column {', '.join(sorted(unknown))}")
-        columns = tuple(names.index(name) for name in settings.columns)
+        columns = tuple(cls.columns_at(config, settings.columns))
         return columns, values_of(config.task, columns, settings.bins)
 
     @classmethod

@@ -31,6 +31,7 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data.task import OWN_CHOICE, ImageInputs
 from collegium.data.teacher_kinds import BUILT_IN, OF_IMAGES, import_path
 from collegium.errors import ConfigurationError, StorageError
+from collegium.limits import FEW_PARTIES
 from collegium.models.kernels import KernelMap
 from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS
 from collegium.models.pool_spectrum import PoolSpectrum
@@ -48,8 +49,6 @@ SHARES = (0.6, 0.75, 0.9)
 """The shares of the votes for which labels are forecast."""
 LARGE_EPSILON = 8.0
 """Beyond it a budget promises hardly anything; as in docs/choosing-noise.md."""
-FEW_PARTIES = 5
-"""With fewer parties, a sum tells much of each of them."""
 
 
 def check_consortium(config: ConsortiumConfig, public: PublicData) -> Findings:

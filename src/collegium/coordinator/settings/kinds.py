@@ -73,8 +73,7 @@ def run_kind(mechanism: type[Mechanism]) -> type[KindSettings]:
     kind = installed_kind(mechanism)
     if kind is None:
         raise ConfigurationError(
-            f"no installed package asks the parties what {mechanism.name} makes labels of: neighbours in a sample "
-            "need collegium-reproduction"
+            f"no installed package asks for what {mechanism.name} makes labels of: name another mechanism"
         )
     return kind
 

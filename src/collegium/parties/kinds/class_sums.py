@@ -9,10 +9,10 @@ import logging
 import math
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,6 +213,10 @@ class ClassSums(PartyKind[SumClasses]):
             _log.info("party %s: the others' records do not contradict the own", self.own.name)
         self.own.keep(KEPT_AS, {"warning": warning})
 
+    @classmethod
+    def noted(cls, folder: Path) -> Mapping[str, Any]:
+        return {"warning": kept(folder / KEPT_AS).get("warning")}
+
 
 def _warning(classes: list[str]) -> str:
     named = f", most clearly {', '.join(map(repr, classes[:5]))}" if classes else ""
@@ -221,9 +225,3 @@ def _warning(classes: list[str]) -> str:
         "check the classes, units and columns of these records before more is asked of them; where they are right, "
         "another institution's are wrong, or it counts more than all others: tell the consortium"
     )
-
-
-def kept_warning(folder: Path) -> str | None:
-    """What the first sum said of the records of the party in ``folder``; None where that is nothing."""
-    warning: str | None = kept(folder / KEPT_AS).get("warning")
-    return warning

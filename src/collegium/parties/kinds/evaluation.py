@@ -8,6 +8,7 @@ beside the consortium's, with a warning where they are far apart.
 import logging
 import math
 import tempfile
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,15 @@ class Evaluation(PartyKind[Evaluate]):
         if whole and found is not None and found[0] == released.round_id:
             self._keep(released, found[1])
 
+    @classmethod
+    def noted(cls, folder: Path) -> Mapping[str, Any]:
+        said, rounded = kept(folder / KEPT_AS), dict[str, float | list[float] | None]()
+        for own, name in (("own", "here"), ("consortium", "overall")):
+            right, ends = said.get(own), said.get(f"{own}_interval")
+            rounded[f"student_right_{name}"] = None if right is None else round(right, 4)
+            rounded[f"student_right_{name}_interval"] = None if ends is None else [round(end, 4) for end in ends]
+        return {**rounded, "warning": said.get("warning")}
+
     def _keep(self, shown: ShowReleased, confusion: IntArray) -> None:
         """Keep the own figure beside the consortium's, and warn in the log where they are far apart."""
         classes = self.own.task.classes
@@ -114,11 +124,6 @@ def _read(file: bytes, device: str) -> Student:
             return read_student(path, device=device)
         except StorageError:
             raise DataError("the classifier cannot be read: it is damaged, or of a method not installed here") from None
-
-
-def kept_evaluation(folder: Path) -> dict[str, Any]:
-    """The latest own figure of the party in ``folder``, beside the consortium's; empty where there is none."""
-    return kept(folder / KEPT_AS)
 
 
 def _warning(own: float, confusion: IntArray, whole: Measures, classes: tuple[str, ...]) -> str | None:
