@@ -21,7 +21,9 @@ from collegium.models.kernels import CONSTANT, REST
 from collegium_accounting.mechanisms.class_sums import longest_code_squared
 from collegium_accounting.units import IntArray
 
-LEAST_EVEN = 0.02
+DOUBT = 2.0
+"""How many times what noise explains is taken off: rows in wrong places cost more than rows in any place."""
+LEAST_EVEN = 0.05
 """What part of each column is drawn as the schema alone would have it, whatever the sum says."""
 _AT_ONCE = 2**16
 _STEPS = 2**20
@@ -91,9 +93,9 @@ def shares_of(values: IntArray, noise: float, classes: int, inputs: TableInputs)
 def _towards(expected: NDArray[np.float64], seen: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
     """Shares that were ``seen`` with noise, drawn towards those ``expected`` by what noise explains.
 
-    That is the estimate of James and Stein (1961), of which what is negative is left out.
+    That is the estimate of James and Stein (1961) with `DOUBT`, of which what is negative is left out.
     """
     away = seen - expected
-    kept = max(0.0, 1.0 - len(away) * noise**2 / max(float(away @ away), 1e-300))
+    kept = max(0.0, 1.0 - DOUBT * len(away) * noise**2 / max(float(away @ away), 1e-300))
     found = np.maximum(expected + kept * away, 0.0)
     return np.asarray(found / max(float(found.sum()), 1e-300))

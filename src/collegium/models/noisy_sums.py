@@ -182,16 +182,11 @@ class NoisySums:
     in_cells: Round | None = None
     _found: list["OfPool"] = field(default_factory=list, init=False, repr=False)
 
-    @property
-    def last(self) -> Round:
-        """The last sum that was released."""
-        return self.rounds[-1] if self.in_cells is None else self.in_cells
-
     def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> "OfPool":
         """What these rounds say of the pool's inputs; computed once."""
         if not self._found:
-            spectrum = self._spectrum(pool, task, device)
-            sums = self._or_drawn(spectrum, task)
+            spectrum = _spectrum_of(self.kernel, pool, task, device)
+            sums = _or_drawn(self, spectrum, task)
             student, known, said = sums._fit(spectrum, task)
             clear = _has(sums, _CLEAR, spectrum, len(task.classes), sums._noise())
             self._found.append(OfPool(student, student.probabilities(pool), clear, sums, known, said))
@@ -223,22 +218,8 @@ class NoisySums:
         pool : the one whose inputs are the landmarks.
         spectrum : of that pool under ``kernel``; computed where it is None.
         """
-        found = spectrum or self._spectrum(pool, task, device)
-        return self._or_drawn(found, task)._fit(found, task)[0]
-
-    def _spectrum(self, pool: NDArray[Any], task: Task, device: str) -> PoolSpectrum:
-        kernel = KernelMap.of_pool(self.kernel, pool, task.inputs, device)
-        return PoolSpectrum.of_pool(kernel, self.kernel.inputs_among(pool, task.inputs))
-
-    def _or_drawn(self, spectrum: PoolSpectrum, task: Task) -> "NoisySums":
-        """These rounds; where there are none yet, what the drawn rows with their classes would add up to."""
-        if self.in_cells is None or self.kernel.shares is None:
-            return self
-        classes = len(task.classes)
-        drawn = np.eye(classes)[drawn_by(self.kernel.shares, task.inputs)[1]] - 1.0 / classes
-        one = ONE * code_one(classes) * classes * max(self.in_cells.values[-1] / count_of_one(classes), 1.0)
-        values = np.append(np.rint(spectrum.sum_of(drawn).T * one), self.in_cells.values[-1]).astype(np.int64)
-        return replace(self, rounds=(Round(values, self.in_cells.noise),), in_cells=None)
+        found = spectrum or _spectrum_of(self.kernel, pool, task, device)
+        return _or_drawn(self, found, task)._fit(found, task)[0]
 
     def _fit(self, found: PoolSpectrum, task: Task) -> tuple[KernelStudent, _Filtered, _Classes]:
         """The classifier, and what it was fitted to."""
@@ -362,6 +343,22 @@ class NoisySums:
             differing = spectrum.axes.T @ (sums[:-1] - count * np.outer(spectrum.mean, frequent))
         prior = np.maximum(frequent + 1.0 / classes, 0.1 / classes)
         return _Classes(differing, np.asarray(prior / prior.sum()))
+
+
+def _spectrum_of(spec: KernelSpec, pool: NDArray[Any], task: Task, device: str) -> PoolSpectrum:
+    kernel = KernelMap.of_pool(spec, pool, task.inputs, device)
+    return PoolSpectrum.of_pool(kernel, spec.inputs_among(pool, task.inputs))
+
+
+def _or_drawn(sums: NoisySums, spectrum: PoolSpectrum, task: Task) -> NoisySums:
+    """The sums themselves; where there are no rounds yet, what the drawn rows with their classes would add up to."""
+    if sums.in_cells is None or sums.kernel.shares is None:
+        return sums
+    classes = len(task.classes)
+    drawn = np.eye(classes)[drawn_by(sums.kernel.shares, task.inputs)[1]] - 1.0 / classes
+    one = ONE * code_one(classes) * classes * max(sums.in_cells.values[-1] / count_of_one(classes), 1.0)
+    values = np.append(np.rint(spectrum.sum_of(drawn).T * one), sums.in_cells.values[-1]).astype(np.int64)
+    return replace(sums, rounds=(Round(values, sums.in_cells.noise),), in_cells=None)
 
 
 def added_up(parts: Sequence[NoisySums]) -> NoisySums:

@@ -496,8 +496,8 @@ class SumsOfRun:
         """
         if not self._held or self._asking.number > len(self._held):
             return True
-        asked, values = self._asking.name.encode(), self._held[-1].last.values.tobytes()
-        digest = hashlib.sha256(asked + values).hexdigest()[:16]
+        last = self._held[-1].in_cells or self._held[-1].rounds[-1]
+        digest = hashlib.sha256(self._asking.name.encode() + last.values.tobytes()).hexdigest()[:16]
         file = self._releases.asking.journal.folder / f"class-sums-next-{digest}"
         if not file.exists():
             if not learn:

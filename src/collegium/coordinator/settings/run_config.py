@@ -198,6 +198,7 @@ class StudentConfig(Frozen):
     options: dict[str, float | int | str | bool] = Field(default_factory=dict)
 
 
+# More than 15 methods: each decides what a file leaves out, or refuses what does not fit together.
 class RunConfig(Frozen):
     """One run of the coordinator."""
 
