@@ -61,9 +61,9 @@ from collegium.coordinator.students.without_torch import Kernel
 from collegium.data import DataSource, Examples, data_root, default_task, load
 from collegium.data.drawn_pool import drawn_by, drawn_pool
 from collegium.data.loading.files import open_npz
-from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
+from collegium.data.task import ImageInputs, Task, VectorInputs
 from collegium.models.codes import Weights
-from collegium.models.column_cells import shares_of
+from collegium.models.input_sums import shares_of
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap
 from collegium.models.noisy_sums import NoisySums, Round
@@ -333,11 +333,11 @@ class Methods:
         return fit_beside(self._problem(), shares, Kernel().steps).probabilities(self.split.test.x)
 
     def rounds(self, epsilon: float, rounds: int) -> Floats:
-        """Scores of the test records by the classifier of so many rounds, of which one is in cells of a drawn table."""
+        """Scores of the test records by the classifier of so many rounds, without a pool after one of inputs."""
         split, sigma, inputs = self.split, self._sigma(epsilon, rounds), self.split.task.inputs
-        if split.drawn and isinstance(inputs, TableInputs):
+        if split.drawn:
             rounds -= 1
-            summed = self._released(self.records.in_cells(), sigma, [self.seed, rounds])
+            summed = self._released(self.records.of_inputs(), sigma, [self.seed, rounds])
             shares = shares_of(summed.values, summed.noise, self.classes, inputs)
             own = Methods(split, self.seed, len(self.spec.landmarks), shares=shares).under(sigma / rounds**0.5)
         else:

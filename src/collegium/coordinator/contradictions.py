@@ -25,7 +25,7 @@ import numpy as np
 
 from collegium.coordinator.journal import Part, Released
 from collegium.errors import Contradiction
-from collegium.models.column_cells import code_of_one
+from collegium.models.input_sums import code_of_one
 from collegium.models.kernels import CONSTANT
 from collegium.privacy.evaluation_cells import Layout
 from collegium_accounting.mechanisms import record_counts
@@ -68,16 +68,16 @@ class Counted:
     class_error: float = 0.0
 
 
-def counted_by_sums(sums: Part | Released, classes: int, *, cells: bool = False) -> Counted:
+def counted_by_sums(sums: Part | Released, classes: int, *, of_inputs: bool = False) -> Counted:
     """The records that class sums count: in all by their last entry, by class by the constant entry of φ as well.
 
-    With ``cells`` these are sums in the cells of columns, whose constant entry counts the records of one class alone.
+    Those ``of_inputs`` themselves (`models.input_sums`) have constant entries that count the records of one class.
     """
     one = count_of_one(classes)
     total, error = float(sums.values[-1]) / one, sums.noise / one
-    unit = CONSTANT * (code_of_one(classes) if cells else code_one(classes))
+    unit = CONSTANT * (code_of_one(classes) if of_inputs else code_one(classes))
     constants = sums.values[:-1].reshape(classes, -1)[:, -1] / unit
-    if cells:
+    if of_inputs:
         return Counted("the class sums", sums.parties, total, error, constants, sums.noise / unit)
     per_class = (constants + total) / classes
     class_error = math.hypot(sums.noise / unit, error) / classes
@@ -94,14 +94,14 @@ def counted_by_evaluation(cells: FloatArray, noise: float, parties: tuple[str, .
     return Counted("the evaluation", parties, total, math.sqrt(classes) * of_class, per_class, of_class)
 
 
-def counted_in_cells(where: str, values: IntArray, noise: float, parties: tuple[str, ...]) -> Counted:
+def counted_of_inputs(where: str, values: IntArray, noise: float, parties: tuple[str, ...]) -> Counted:
     """The records that cells count to one of which each record adds; ``values`` and ``noise`` as released."""
     one = record_counts.ONE
     return Counted(where, parties, float(values.sum()) / one, noise / one * math.sqrt(len(values)))
 
 
 def check_sums(
-    sums: Part, classes: int, *, most_records: int, per_party: bool, by_class: bool = True, cells: bool = False
+    sums: Part, classes: int, *, most_records: int, per_party: bool, by_class: bool = True, of_inputs: bool = False
 ) -> None:
     """Raise Contradiction unless class sums can be those of records.
 
@@ -110,10 +110,10 @@ def check_sums(
     most_records : the cap on the records of one party.
     per_party : whether each party sent one vector of the length of one contribution.
     by_class : whether they count records by class, as those of a first round do; later ones ask for residuals.
-    cells : whether they are in the cells of columns, where codes are those of one class alone.
+    of_inputs : whether they are of the inputs themselves, where codes are those of one class alone.
     """
     noise, parties = max(sums.noise, 1e-9), len(sums.parties)
-    counted = counted_by_sums(sums, classes, cells=cells)
+    counted = counted_by_sums(sums, classes, of_inputs=of_inputs)
     if per_party:
         most = float(parties)
         if abs(counted.total) > _DEVIATIONS * counted.error + _SLACK:
@@ -138,7 +138,7 @@ def check_sums(
     if _too_long(sums.values, noise, most * length):
         ratio = float(np.linalg.norm(sums.values / length)) / max(counted.total if not per_party else parties, 1.0)
         raise _contradiction(f"the class sums are {ratio:.3g} times as long as what they count can make them")
-    if cells:
+    if of_inputs:
         return
     codes = sums.values[:-1].reshape(classes, -1).sum(axis=0)
     # Shares of a person are whole numbers, and so are codes of later rounds: what they add up to is 0 but for one each.

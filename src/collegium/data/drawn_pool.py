@@ -4,8 +4,9 @@ A kernel map needs landmarks. At first they must only differ where records can d
 its public range, a category evenly from its public values, and a vector evenly in all directions, with length 1. A
 tenth of the values of a column is missing, or another one than the schema knows.
 
-Once a noisy sum says how many records of each class lie in each cell of each column (`models.column_cells`), rows of a
-table are drawn by these public shares: a class first, then a cell of each column by itself.
+Once a noisy sum says how many records of each class lie in each cell of each column (`models.input_sums`), rows of a
+table are drawn by these public shares: a class first, then a cell of each column by itself. Vectors are drawn about the
+mean direction that such a sum says, evenly in all directions.
 """
 
 import hashlib
@@ -14,12 +15,14 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.data.task import CategoryColumn, Column, ImageInputs, Inputs, TableInputs
+from collegium.data.task import CategoryColumn, Column, ImageInputs, Inputs, TableInputs, VectorInputs
 from collegium.data.values import require
 from collegium.errors import ConfigurationError
 
 DRAWN = 3000
 """How many inputs are drawn."""
+MEAN_ONE = 2**20
+"""What stands for 1 in the mean of vectors."""
 BINS = 16
 """Cells of a column of numbers, all of one width; one more holds what is missing."""
 _MISSING = 0.1
@@ -50,17 +53,22 @@ def drawn_pool(inputs: Inputs) -> NDArray[np.float32]:
 
 
 def drawn_by(shares: bytes, inputs: Inputs) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """`DRAWN` rows of a table, encoded, ``[DRAWN, …]``, and their classes; the same for the same arguments.
+    """`DRAWN` inputs, encoded, ``[DRAWN, …]``, and the classes of rows of a table; the same for the same arguments.
 
     Parameters
     ----------
-    shares : of the classes and of the cells of each column, see `read_shares`.
+    shares : of the classes and of the cells of each column, see `read_shares`; of vectors their mean and how far they
+        lie from it, see `read_mean`.
 
     Raises
     ------
     ProtocolViolation
-        If they are no shares of this table's cells.
+        If they are no shares of these inputs.
     """
+    if isinstance(inputs, VectorInputs):
+        mean, away = np.split(read_mean(shares, inputs), [inputs.size])
+        signs = np.where(_generator(inputs, shares).random((DRAWN, inputs.size)) < 0.5, -1, 1)
+        return ((mean + signs * away) / MEAN_ONE).astype(np.float32), np.empty(0, dtype=np.int64)
     table = read_shares(shares, inputs)
     assert isinstance(inputs, TableInputs)
     generator, everyone = _generator(inputs, shares), np.zeros(DRAWN, dtype=np.int64)
@@ -75,6 +83,35 @@ def drawn_by(shares: bytes, inputs: Inputs) -> tuple[NDArray[np.float32], NDArra
             places = (cells + generator.random(DRAWN)) / BINS
             encoded.append(np.stack([np.where(missing, 0.0, places), missing], axis=1))
     return np.concatenate(encoded, axis=1).astype(np.float32), classes
+
+
+def read_mean(shares: bytes, inputs: VectorInputs) -> NDArray[np.int64]:
+    """In parts of 1/`MEAN_ONE` the mean of vectors, and how far each number lies from it: ``[size + 1]``.
+
+    Raises
+    ------
+    ProtocolViolation
+        If there are more or fewer numbers, or if one is above 2.
+    """
+    require(len(shares) == 4 * (inputs.size + 1), "a mean of vectors has as many numbers as these, and one more")
+    found = np.frombuffer(shares, dtype="<i4").astype(np.int64)
+    require(bool((np.abs(found) <= 2 * MEAN_ONE).all()), "the mean of vectors of length 1 is not so long")
+    return found
+
+
+def check_shares(shares: bytes, inputs: Inputs, classes: int) -> None:
+    """Raise ProtocolViolation unless `drawn_by` can draw inputs by these shares, of so many classes."""
+    if isinstance(inputs, VectorInputs):
+        read_mean(shares, inputs)
+    else:
+        require(len(read_shares(shares, inputs)) == classes, f"the shares are of other than {classes} classes")
+
+
+def input_entries(inputs: Inputs) -> int:
+    """How many numbers a sum of inputs themselves has: of a table its cells, of vectors theirs; 0 of images."""
+    if isinstance(inputs, TableInputs):
+        return column_cells(inputs)
+    return inputs.size if isinstance(inputs, VectorInputs) else 0
 
 
 def read_shares(shares: bytes, inputs: Inputs) -> NDArray[np.int64]:

@@ -47,7 +47,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.data.drawn_pool import drawn_by
+from collegium.data.drawn_pool import DRAWN, drawn_by
 from collegium.data.task import Task
 from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
@@ -170,8 +170,8 @@ class NoisySums:
     contributions : how many contributions a sum stands for, where that is public; read from the counts where None.
     drawn : whether the pool was drawn from the public schema, so that its structure says nothing of the records'.
     late : whether the s-th round counts s times in their mean, in place of all alike.
-    in_cells : a sum in the cells of columns, by whose shares the map's rows are drawn; there are no rounds yet. Then
-        the drawn rows stand for the records.
+    of_inputs : the sum of the inputs themselves, by whose shares the map's inputs are drawn, while there is no round.
+        Then the drawn inputs stand for the records.
     """
 
     kernel: KernelSpec
@@ -179,7 +179,7 @@ class NoisySums:
     contributions: float | None = None
     drawn: bool = False
     late: bool = False
-    in_cells: Round | None = None
+    of_inputs: Round | None = None
     _found: list["OfPool"] = field(default_factory=list, init=False, repr=False)
 
     def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> "OfPool":
@@ -351,14 +351,15 @@ def _spectrum_of(spec: KernelSpec, pool: NDArray[Any], task: Task, device: str) 
 
 
 def _or_drawn(sums: NoisySums, spectrum: PoolSpectrum, task: Task) -> NoisySums:
-    """The sums themselves; where there are no rounds yet, what the drawn rows with their classes would add up to."""
-    if sums.in_cells is None or sums.kernel.shares is None:
+    """The sums themselves; where there are no rounds yet, what the drawn inputs with their classes would add up to."""
+    if sums.of_inputs is None or sums.kernel.shares is None:
         return sums
     classes = len(task.classes)
-    drawn = np.eye(classes)[drawn_by(sums.kernel.shares, task.inputs)[1]] - 1.0 / classes
-    one = ONE * code_one(classes) * classes * max(sums.in_cells.values[-1] / count_of_one(classes), 1.0)
-    values = np.append(np.rint(spectrum.sum_of(drawn).T * one), sums.in_cells.values[-1]).astype(np.int64)
-    return replace(sums, rounds=(Round(values, sums.in_cells.noise),), in_cells=None)
+    _, labels = drawn_by(sums.kernel.shares, task.inputs)
+    drawn = np.eye(classes)[labels] - 1.0 / classes if len(labels) else np.zeros((DRAWN, classes))
+    one = ONE * code_one(classes) * classes * max(sums.of_inputs.values[-1] / count_of_one(classes), 1.0)
+    values = np.append(np.rint(spectrum.sum_of(drawn).T * one), sums.of_inputs.values[-1]).astype(np.int64)
+    return replace(sums, rounds=(Round(values, sums.of_inputs.noise),), of_inputs=None)
 
 
 def added_up(parts: Sequence[NoisySums]) -> NoisySums:

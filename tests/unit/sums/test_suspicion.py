@@ -170,7 +170,7 @@ def asks(number: int, network: bytes | None = None, *, drawn: bool = False) -> A
     """Who asks for a round of class sums; ``network`` names another map, which is the same here."""
     facts = SimpleNamespace(config=SimpleNamespace(task=TASK, drawn=drawn), pool=POOL)
     asked = {"weights": None, "per_party": False, "most_records": 2**20, "spec": SPEC}
-    return SimpleNamespace(number=number, cells=0, network=network, map=(network, None), facts=facts, **asked)
+    return SimpleNamespace(number=number, of_inputs=0, network=network, map=(network, None), facts=facts, **asked)
 
 
 @pytest.mark.parametrize("network", [None, b"learned"])

@@ -33,10 +33,9 @@ from collegium.coordinator.selection.kernel_choice import kernel_spec
 from collegium.coordinator.settings.kinds import register
 from collegium.coordinator.statement import Slot
 from collegium.data.drawn_pool import drawn_by
-from collegium.data.task import TableInputs
 from collegium.errors import ConfigurationError, Contradiction, DataError, ProtocolViolation, StorageError
 from collegium.models.codes import Weights
-from collegium.models.column_cells import shares_of
+from collegium.models.input_sums import by_class, shares_of
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS, NoisySums, Round
@@ -50,7 +49,7 @@ from collegium_accounting.mechanisms import SumMode
 from collegium_accounting.mechanisms.class_sums import FEW_CLASSES, count_of_one
 
 _NETWORKS, _SHARES = b"networks\n", b"shares\n"
-"""What begins networks, or shares of cells, that are kept for the next question; weights are kept as they are."""
+"""What begins networks, or shares of inputs, that are kept for the next question; weights are kept as they are."""
 
 
 @register
@@ -83,9 +82,9 @@ class ClassSums(RunKind):
         return following
 
     @property
-    def cells(self) -> int:
-        """In how many cells of their columns records are summed; 0 where it is under a map."""
-        return self.facts.config.cells if self.number == 1 else 0
+    def of_inputs(self) -> int:
+        """How many numbers the sum of the inputs themselves has for each class; 0 where it is under a map."""
+        return self.facts.config.input_entries if self.number == 1 else 0
 
     @property
     def map(self) -> tuple[bytes | None, bytes | None]:
@@ -117,7 +116,7 @@ class ClassSums(RunKind):
         """What is asked, of which pool and under which ledger, with which noise: equal texts have equal answers."""
         facts, config = self.facts, self.facts.config
         weights = None if self.weights is None else self.weights.digest()
-        under = f"{self.cells} cells" if self.cells else self.spec.digest()
+        under = f"{self.of_inputs} entries" if self.of_inputs else self.spec.digest()
         asked = [self.number, under, weights, facts.pool_sha256, facts.ledger_id]
         asked += [facts.noise_votes, config.votes.mode, config.budget.unit]
         classes = len(config.task.classes)
@@ -126,8 +125,8 @@ class ClassSums(RunKind):
 
     def ask(self, terms: Terms, inputs: PoolRange) -> SumClasses:
         """The question; ``inputs`` do not matter, as a sum labels every input."""
-        facts, spec = self.facts, None if self.cells else self.spec
-        asked = (spec, facts.pool_sha256, self.number, self.weights, self.cells)
+        facts, spec = self.facts, None if self.of_inputs else self.spec
+        asked = (spec, facts.pool_sha256, self.number, self.weights, self.of_inputs)
         return SumClasses(terms, facts.ledger_id, self.per_party, *asked)
 
     @classmethod
@@ -161,7 +160,9 @@ class _Heard:
 
     def counting(self, sums: Part | Released) -> Counted:
         """How many records these sums of the round count."""
-        return counted_by_sums(sums, len(self.asking.facts.config.task.classes), cells=self.asking.cells > 0)
+        task = self.asking.facts.config.task
+        found = counted_by_sums(sums, len(task.classes), of_inputs=self.asking.of_inputs > 0)
+        return replace(found, per_class=None) if self.asking.of_inputs and not by_class(task.inputs) else found
 
     def without(self, spoilt: frozenset[str]) -> "_Heard":
         """The sums to which none of these parties added."""
@@ -282,7 +283,7 @@ class _JudgedRounds:
         """Raise Contradiction where no records give the sum of a later round, or others than gave the first."""
         self._check(part, asking)
         if not asking.per_party and (before := first.counted(part.parties)) is not None:
-            check_totals(before, counted_by_sums(part, self._classes, cells=asking.cells > 0))
+            check_totals(before, counted_by_sums(part, self._classes, of_inputs=asking.of_inputs > 0))
 
     def _suspected(self, heard: Sequence[_Heard]) -> Suspected | None:
         """Whom these rounds name, which are of the same groups and under one map."""
@@ -299,9 +300,11 @@ class _JudgedRounds:
 
     def _check(self, group: Part, asking: ClassSums) -> None:
         """Raise Contradiction where no records give the sum of a group."""
-        most, cells = asking.most_records, asking.cells > 0
-        by_class = asking.weights is None
-        check_sums(group, self._classes, most_records=most, per_party=asking.per_party, by_class=by_class, cells=cells)
+        most, of_inputs = asking.most_records, asking.of_inputs > 0
+        first = asking.weights is None and (not of_inputs or by_class(asking.facts.config.task.inputs))
+        check_sums(
+            group, self._classes, most_records=most, per_party=asking.per_party, by_class=first, of_inputs=of_inputs
+        )
 
     def _check_cap(self, parties: tuple[str, ...], heard: Sequence[_Heard]) -> None:
         """Raise Contradiction where all rounds of these parties together count more records than their cap allows."""
@@ -326,12 +329,11 @@ class _JudgedRounds:
     def _sums(heard: Sequence[_Heard]) -> NoisySums:
         """These rounds, which are under one map, of all their groups together."""
         asking, rounds = heard[0].asking, list[Round]()
-        if asking.cells:
+        if asking.of_inputs:
             task, total = asking.facts.config.task, Released(heard[0].groups)
-            assert isinstance(task.inputs, TableInputs)
             shares = shares_of(total.values, total.noise, len(task.classes), task.inputs)
-            in_cells = Round(total.values, total.noise)
-            return NoisySums(asking.next(shares=shares).spec, (), drawn=True, in_cells=in_cells)
+            of_inputs = Round(total.values, total.noise)
+            return NoisySums(asking.next(shares=shares).spec, (), drawn=True, of_inputs=of_inputs)
         for one in heard:
             total = Released(one.groups)
             rounds.append(Round(total.values, total.noise, one.asking.weights))
@@ -424,9 +426,15 @@ class SumsOfRun:
         """
         if not self.held or self._asking.per_party:
             return []
-        kept = Released(self._judged.verdict.kept(_first_by_groups(self._judged.heard).groups))
-        parts: Sequence[Part | Released] = kept.groups if len(kept.groups) == 1 else (kept, *kept.groups)
-        return [_first_by_groups(self._judged.heard).counting(part) for part in parts]
+        heard = self._judged.heard
+        # A sum of inputs that are vectors does not count them by class: the first one under a map does.
+        further = heard[1:2] if heard[0].asking.of_inputs else []
+        found = []
+        for one in (_first_by_groups(heard), *further):
+            kept = Released(self._judged.verdict.kept(one.groups))
+            parts: Sequence[Part | Released] = kept.groups if len(kept.groups) == 1 else (kept, *kept.groups)
+            found += [one.counting(part) for part in parts]
+        return found
 
     @property
     def verdict(self) -> Verdict:
@@ -496,7 +504,7 @@ class SumsOfRun:
         """
         if not self._held or self._asking.number > len(self._held):
             return True
-        last = self._held[-1].in_cells or self._held[-1].rounds[-1]
+        last = self._held[-1].of_inputs or self._held[-1].rounds[-1]
         digest = hashlib.sha256(self._asking.name.encode() + last.values.tobytes()).hexdigest()[:16]
         file = self._releases.asking.journal.folder / f"class-sums-next-{digest}"
         if not file.exists():
@@ -513,7 +521,7 @@ class SumsOfRun:
     def _learned(self) -> bytes:
         """What the next question follows from."""
         facts = self._asking.facts
-        if self._asking.cells:
+        if self._asking.of_inputs:
             return _SHARES + (self._held[-1].kernel.shares or b"")
         if facts.config.networks_learn:
             found = self._held[0].of_pool(facts.pool, facts.config.task, self._device)
@@ -529,7 +537,7 @@ class SumsOfRun:
         asked = len(here & sums.roster.keys() if isinstance(sums, MaskedSum) else here)
         noise = noise_on_entries(self._slot(sums).stage, asked)
         spectrum = self._judged.spectrum(self._asking)
-        rounds = self._rounds - (facts.config.cells > 0)
+        rounds = self._rounds - (facts.config.input_entries > 0)
         weights = self._held[-1].next_weights(spectrum, self._classes, rounds, noise)
         return b"" if weights is None else weights.to_bytes()
 

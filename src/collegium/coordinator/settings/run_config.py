@@ -16,8 +16,8 @@ from pydantic import (
 
 from collegium.coordinator.settings.kinds import count_kinds, installed_kind, run_kind
 from collegium.data import DataSource, Examples, array_spec, load
-from collegium.data.drawn_pool import column_cells, drawn_pool
-from collegium.data.task import TableInputs, Task, TeacherSettings
+from collegium.data.drawn_pool import drawn_pool, input_entries
+from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec
 from collegium.errors import DataError
 from collegium.limits import MAX_COUNTS_PER_ANSWER, MAX_LANDMARKS, MAX_RECORDS_PER_PARTY, MAX_SUM_LENGTH
@@ -290,8 +290,8 @@ class RunConfig(Frozen):
             sums = "two sums, the second under features that networks learned where these are as good,"
         if self.drawn:
             why += " and no public pool is named: the map is drawn from the schema"
-            if self.cells:
-                why += ", and anew by what the first sum says of each column"
+            if self.input_entries:
+                why += ", and anew by what the first sum says of the inputs"
         return (
             f"{mechanism} and the student {student}: {sums} over all records, as neither teachers nor neighbours are "
             f"configured; features {features}, bandwidth {bandwidth:g}, {why}. What no setting says, "
@@ -339,20 +339,19 @@ class RunConfig(Frozen):
     @property
     def sums_in_mean(self) -> int:
         """How many sums are averaged, so that the noise of one counts for less by the root of that."""
-        return 1 if self.networks_learn else self.class_sums - (self.cells > 0)
+        return 1 if self.networks_learn else self.class_sums - (self.input_entries > 0)
 
     @property
-    def cells(self) -> int:
-        """In how many cells of columns the first of several class sums counts the records; 0 where none does.
+    def input_entries(self) -> int:
+        """How many numbers the first of several class sums has for each class, if it is of the inputs themselves.
 
-        Where a table's pool is drawn, these say how records lie, and the rounds to come are under a map of rows that
-        are drawn so. With fewer than four sums, or too many cells, the map is drawn from the schema.
+        Where the pool is drawn, it says how records lie, and the rounds to come are under a map of inputs that are
+        drawn so. With fewer than four sums, or too many numbers, there is none (0): the schema decides what is drawn.
         """
-        inputs = self.task.inputs
-        if not self.drawn or not isinstance(inputs, TableInputs) or self.class_sums < FEWEST_WITH_CELLS:
+        if not self.drawn or self.class_sums < FEWEST_ROUNDS:
             return 0
-        cells = column_cells(inputs)
-        return cells if len(self.task.classes) * (cells + 1) < MAX_SUM_LENGTH else 0
+        entries = input_entries(self.task.inputs)
+        return entries if len(self.task.classes) * (entries + 1) < MAX_SUM_LENGTH else 0
 
     @property
     def _networks(self) -> bool:
@@ -432,8 +431,8 @@ class RunConfig(Frozen):
 
 DRAWN_BANDWIDTH = 2.0
 """Of the kernel where the pool is drawn from the schema, in units of the median distance: nearly linear."""
-FEWEST_WITH_CELLS = 4
-"""So many class sums there are at least where the first is in the cells of columns."""
+FEWEST_ROUNDS = 4
+"""So many class sums there are at least where the first is of the inputs themselves."""
 
 
 _SEVERAL = {"image": "images", "table": "rows of a table", "vector": "vectors"}

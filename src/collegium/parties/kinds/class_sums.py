@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.data import Examples
-from collegium.data.drawn_pool import column_cells, read_shares
-from collegium.data.task import TableInputs, Task
+from collegium.data.drawn_pool import check_shares, input_entries
+from collegium.data.task import Task
 from collegium.errors import DataError
 from collegium.logs import event
 from collegium.models.codes import Codes, Weights
-from collegium.models.column_cells import sums_in_cells
 from collegium.models.devices import resolve_device
 from collegium.models.features import dimensions
+from collegium.models.input_sums import sums_of_inputs
 from collegium.models.kernels import KernelMap, of_length, totals_of
 from collegium.parties.agreement import compared, sampled
 from collegium.parties.kind import Asked, Institution, PartyKind, check_classes, kept, register
@@ -83,12 +83,11 @@ class RecordsOfClasses:
             )
         return self._counted(summed, of_person)
 
-    def in_cells(self) -> IntArray:
-        """The sum in the cells of the table's columns, int64 ``[classes · (cells + 1) + 1]``; then the count."""
-        labels, inputs = self._examples.labels(), self._task.inputs
-        assert isinstance(inputs, TableInputs)
+    def of_inputs(self) -> IntArray:
+        """The sum of the inputs themselves, int64 ``[classes · (entries + 1) + 1]``: class by class, then the count."""
+        labels = self._examples.labels()
         of_person = records_of_person(self._examples.groups, len(labels))
-        summed = sums_in_cells(self._examples.x, labels, of_person, inputs, self._classes)
+        summed = sums_of_inputs(self._examples.x, labels, of_person, self._task.inputs, self._classes)
         return self._counted(summed, of_person)
 
     def _counted(self, summed: IntArray, of_person: IntArray) -> IntArray:
@@ -179,17 +178,16 @@ class ClassSums(PartyKind[SumClasses]):
         check_classes(self.own.task, question.classes)
         inputs, kernel = self.own.task.inputs, question.kernel
         if kernel is None:
-            cells = column_cells(inputs) if isinstance(inputs, TableInputs) else 0
-            if question.cells != cells:
-                raise DataError(f"the question is about {question.cells} cells of columns, this task has {cells}")
+            if question.entries != (entries := input_entries(inputs)):
+                raise DataError(f"the question is about {question.entries} entries of inputs, this task has {entries}")
             return
         dimensions(kernel.features, inputs)
-        if kernel.shares is not None and len(read_shares(kernel.shares, inputs)) != question.classes:
-            raise DataError(f"the rows of the map are drawn by shares of other than {question.classes} classes")
+        if kernel.shares is not None:
+            check_shares(kernel.shares, inputs, question.classes)
 
     def compute(self, question: SumClasses, asked: Asked) -> IntArray:
         if question.kernel is None:
-            return self._records.in_cells()[None]
+            return self._records.of_inputs()[None]
         pool, inputs = self.own.pools.open(question.pool_sha256), self.own.task.inputs
         kernel = KernelMap.shared(question.kernel, question.pool_sha256, pool, inputs, self.own.device)
         vector = self._records.direction(kernel) if question.per_party else self._records.sums(kernel, question.weights)

@@ -1,4 +1,4 @@
-"""Asks what all records add up to, class by class, under a public kernel map and public weights, or in cells."""
+"""Asks what all records add up to, class by class, under a public kernel map and public weights."""
 
 import math
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ class SumClasses(RecordsQuestion):
     Parameters
     ----------
     terms : with the parameter ``classes``.
-    kernel : the public map; its landmarks are inputs of the pool ``pool_sha256``. None asks for the sum in the cells
-        of the table's columns (`models.column_cells`), which has the same bound and is the first of several.
+    kernel : the public map; its landmarks are inputs of the pool ``pool_sha256``. None asks for the sum of
+        the inputs themselves (`models.input_sums`), which has the same bound and is the first of several.
     per_party : the party then sends one vector of the length of one contribution, in place of the sum of its records'
         contributions.
     number : which of the sums that the terms name (``rounds``) this is, from 1 on.
     weights : by how much these miss a record's class is summed; None where every class counts as likely as another.
-    cells : how many cells all columns have together, where there is no map; else 0.
+    entries : how many numbers that has for each class but the constant one, where there is no map; else 0.
     """
 
     kind: ClassVar[str] = "class-sums"
@@ -36,18 +36,18 @@ class SumClasses(RecordsQuestion):
     pool_sha256: str
     number: int = 1
     weights: Weights | None = None
-    cells: int = 0
+    entries: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(SHA256.fullmatch(self.pool_sha256) is not None, "a pool is named by 64 hexadecimal digits")
         require(1 <= self.number <= self.terms.parameters.get("rounds", 1.0), "the terms name so many class sums")
-        in_cells = 1 <= self.cells <= limits.MAX_SUM_LENGTH
-        require(in_cells if self.kernel is None else self.cells == 0, "a sum is taken under a map, or in cells")
+        of_inputs = 1 <= self.entries <= limits.MAX_SUM_LENGTH
+        require(of_inputs if self.kernel is None else self.entries == 0, "a sum is under a map, or of the inputs")
         if self.kernel is None or self.kernel.shares is not None:
             require(not self.per_party, "the one vector of a party is summed under a map of the pool")
         if self.kernel is None:
-            require(self.number == 1 and self.weights is None, "the first sum alone is in cells, and without weights")
+            require(self.number == 1 and self.weights is None, "the first sum alone is of the inputs")
         if self.weights is not None:
             require(not self.per_party, "the one vector of a party is summed without weights")
             fits = self.weights.whole.shape == (self.dimensions, self.classes)
@@ -63,7 +63,7 @@ class SumClasses(RecordsQuestion):
     @property
     def dimensions(self) -> int:
         """Numbers that the sum has for each class."""
-        return self.cells + 1 if self.kernel is None else self.kernel.dimensions
+        return self.entries + 1 if self.kernel is None else self.kernel.dimensions
 
     @property
     def tells_classes_apart(self) -> bool:

@@ -1,4 +1,4 @@
-"""The first sum where a table's pool is drawn: records in cells of their columns, and rows drawn by what it says."""
+"""The first sum where the pool is drawn: of the inputs themselves, and what is drawn by what it says."""
 
 import itertools
 from dataclasses import replace
@@ -28,9 +28,9 @@ from collegium.data.drawn_pool import (
 )
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs, Task, VectorInputs
 from collegium.errors import Contradiction, DataError, ProtocolViolation
-from collegium.models import column_cells as module
-from collegium.models.column_cells import code_of_one, entry_of_one, shares_of
+from collegium.models import input_sums as module
 from collegium.models.features import Features
+from collegium.models.input_sums import code_of_one, entry_of_one, shares_of
 from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.noisy_sums import NoisySums, Round
 from collegium.parties.kind import Institution
@@ -60,10 +60,10 @@ def squared(vector: np.ndarray) -> int:
     return sum(int(entry) ** 2 for entry in vector)
 
 
-def in_cells(rows: list[int], labels: list[int], persons: list[str] | None = None, task: Task = TASK) -> np.ndarray:
+def of_inputs(rows: list[int], labels: list[int], persons: list[str] | None = None, task: Task = TASK) -> np.ndarray:
     x = GRID[np.array(rows, dtype=np.int64)]
     groups = None if persons is None else np.array(persons)
-    return RecordsOfClasses(Examples(x, np.array(labels), groups), task).in_cells()
+    return RecordsOfClasses(Examples(x, np.array(labels), groups), task).of_inputs()
 
 
 def counted(values: np.ndarray, classes: int = 3) -> np.ndarray:
@@ -76,12 +76,12 @@ def test_no_record_moves_the_sum_by_more_than_is_charged(classes: int) -> None:
     """Brute force over a small grid: alone, beside another, and in place of another; nor does one person's."""
     task = Task(classes=tuple(map(str, range(classes))), inputs=TABLE)
     bound = bound_squared(classes)
-    alone = [in_cells([row], [label], task=task) for row, label in SMALL if label < classes]
+    alone = [of_inputs([row], [label], task=task) for row, label in SMALL if label < classes]
     assert 0.98 * bound < max(map(squared, alone)) <= bound
     assert max(squared(one - other) for one, other in itertools.combinations(alone, 2)) <= 4 * bound
-    both = in_cells([0, 5], [0, 1], task=task)
-    assert squared(both - in_cells([5], [1], task=task)) <= bound
-    several = in_cells([0, 1, 2, 3, 3], [0, 1, 1, 0, 0], ["p"] * 5, task=task)
+    both = of_inputs([0, 5], [0, 1], task=task)
+    assert squared(both - of_inputs([5], [1], task=task)) <= bound
+    several = of_inputs([0, 1, 2, 3, 3], [0, 1, 1, 0, 0], ["p"] * 5, task=task)
     assert 0 < squared(several) <= bound
 
 
@@ -97,6 +97,53 @@ def test_a_planted_bug_is_caught(name: str, wrong: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(module, name, wrong)
     with pytest.raises(AssertionError):
         test_no_record_moves_the_sum_by_more_than_is_charged(3)
+
+
+VECTORS = Task(classes=("a", "b", "c"), inputs=VectorInputs(size=12))
+LONG = (
+    np.random.default_rng(3).normal(1.0, 1.0, (60, 12)).astype(np.float32)
+    * np.logspace(-3, 3, 60, dtype=np.float32)[:, None]
+)
+
+
+def of_vectors(rows: list[int], persons: list[str] | None = None) -> np.ndarray:
+    groups = None if persons is None else np.array(persons)
+    examples = Examples(LONG[np.array(rows)], np.array(rows) % 3, groups)
+    return RecordsOfClasses(examples, VECTORS).of_inputs()
+
+
+def test_no_vector_moves_the_sum_by_more_than_is_charged_however_long_it_is() -> None:
+    bound = bound_squared(3)
+    alone = [of_vectors([row]) for row in range(len(LONG))]
+    assert all(0.98 * bound < squared(one) <= bound for one in alone)
+    assert max(squared(one - other) for one, other in itertools.combinations(alone, 2)) <= 4 * bound
+    assert squared(of_vectors([3, 4, 5, 5], ["p"] * 4)) <= bound
+    assert (of_vectors(list(range(60))) == np.sum(alone, axis=0)).all(), "whatever stands beside it"
+    assert (of_vectors(list(range(60)))[14:-1].reshape(-1) == 0)[: 12 * 2].all(), "all of them add to the first class"
+
+
+def test_vectors_as_long_as_they_come_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "of_length", lambda vectors, most: 40 * vectors)
+    with pytest.raises(AssertionError):
+        test_no_vector_moves_the_sum_by_more_than_is_charged_however_long_it_is()
+
+
+def test_vectors_are_drawn_about_the_mean_of_the_records() -> None:
+    """With little noise as far from it as they are; where noise hides it, about none."""
+    random = np.random.default_rng(5)
+    x = (np.linspace(0.2, 1.0, 12) + 0.4 * random.normal(size=(2000, 12))).astype(np.float32)
+    values = RecordsOfClasses(Examples(x, random.integers(0, 3, 2000)), VECTORS).of_inputs()
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    for sigma, near in ((1.0, 1.0), (3000.0, 0.0)):
+        noise = sigma * np.sqrt(bound_squared(3))
+        shares = shares_of(noisy(values, noise), noise, 3, VECTORS.inputs)
+        rows, classes = drawn_by(shares, VECTORS.inputs)
+        assert rows.shape == (DRAWN, 12) and len(classes) == 0 and (drawn_by(shares, VECTORS.inputs)[0] == rows).all()
+        assert rows.mean(axis=0) == pytest.approx(near * unit.mean(axis=0), abs=0.05)
+        assert np.square(rows).sum(axis=1).mean() == pytest.approx(1.0, abs=0.05)
+    for spoilt in (shares[:-4], shares[:-4] + np.int32(2**22).tobytes()):
+        with pytest.raises(ProtocolViolation):
+            drawn_by(spoilt, VECTORS.inputs)
 
 
 def test_a_record_is_in_one_cell_of_each_column_whatever_stands_beside_it() -> None:
@@ -117,13 +164,13 @@ def test_a_record_is_in_one_cell_of_each_column_whatever_stands_beside_it() -> N
 
 def test_the_sum_counts_the_records_of_each_class_in_each_cell() -> None:
     labels = (np.arange(40) % 3).tolist()
-    values = in_cells(list(range(40)), labels)
+    values = of_inputs(list(range(40)), labels)
     expected = np.zeros((3, CELLS))
     for row, label in enumerate(labels):
         expected[label, cells_of(GRID[row : row + 1], TABLE)[0]] += 1
     assert counted(values) == pytest.approx(expected)
     assert values[-1] == 40 * count_of_one(3)
-    said = counted_by_sums(Part(values, 1.0, ("a",)), 3, cells=True)
+    said = counted_by_sums(Part(values, 1.0, ("a",)), 3, of_inputs=True)
     assert said.per_class is not None
     assert said.per_class == pytest.approx([14, 13, 13], rel=1e-3) and said.total == pytest.approx(40)
 
@@ -144,7 +191,7 @@ def many(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def test_rows_that_are_drawn_are_like_the_records() -> None:
     x, labels = many(3000)
-    values = RecordsOfClasses(Examples(x, labels), TASK).in_cells()
+    values = RecordsOfClasses(Examples(x, labels), TASK).of_inputs()
     noise = 2.0 * np.sqrt(bound_squared(3))
     shares = shares_of(noisy(values, noise), noise, 3, TABLE)
     rows, classes = drawn_by(shares, TABLE)
@@ -160,7 +207,7 @@ def test_rows_that_are_drawn_are_like_the_records() -> None:
 def test_where_noise_hides_all_cells_rows_are_drawn_evenly() -> None:
     """As the schema alone has it: what is seen of 200 records is less than so much noise explains."""
     x, labels = many(200)
-    values = RecordsOfClasses(Examples(x, labels), TASK).in_cells()
+    values = RecordsOfClasses(Examples(x, labels), TASK).of_inputs()
     table = read_shares(shares_of(values, 1e4 * np.sqrt(bound_squared(3)), 3, TABLE), TABLE)
     for column, evenly in zip(np.split(table[:, 1:], starts_of(TABLE)[1:], axis=1), even_shares(TABLE), strict=True):
         assert column / column.sum(axis=1, keepdims=True) == pytest.approx(np.stack([evenly] * 3), abs=1e-5)
@@ -170,7 +217,7 @@ def test_where_noise_hides_all_cells_rows_are_drawn_evenly() -> None:
 
 @pytest.mark.parametrize("spoilt", [lambda b: b[:-1], lambda b: b"", lambda b: b[:4] + bytes(len(b) - 4)])
 def test_shares_that_no_sum_gives_are_refused(spoilt: Any) -> None:
-    shares = shares_of(in_cells([0, 1], [0, 1]), 1.0, 3, TABLE)
+    shares = shares_of(of_inputs([0, 1], [0, 1]), 1.0, 3, TABLE)
     with pytest.raises(ProtocolViolation):
         drawn_by(spoilt(shares), TABLE)
     with pytest.raises(ProtocolViolation):
@@ -178,11 +225,11 @@ def test_shares_that_no_sum_gives_are_refused(spoilt: Any) -> None:
 
 
 def of(values: np.ndarray) -> None:
-    check_sums(Part(values, 1e6, ("a", "b")), 3, most_records=100, per_party=False, cells=True)
+    check_sums(Part(values, 1e6, ("a", "b")), 3, most_records=100, per_party=False, of_inputs=True)
 
 
 def test_what_no_records_give_is_refused() -> None:
-    honest = noisy(in_cells(list(range(40)), [row % 3 for row in range(40)]), 1e6)
+    honest = noisy(of_inputs(list(range(40)), [row % 3 for row in range(40)]), 1e6)
     of(honest)
     for spoilt in (
         np.append(50 * honest[:-1], honest[-1]),
@@ -196,7 +243,7 @@ def test_what_no_records_give_is_refused() -> None:
 def asked(**fields: Any) -> SumClasses:
     terms = Terms.of(ClassSums(5.0, 3, 8), "clear", "")
     usual = {"terms": terms, "ledger_id": "l", "per_party": False, "kernel": None, "pool_sha256": "ab" * 32}
-    return SumClasses(**(usual | {"cells": CELLS} | fields))
+    return SumClasses(**(usual | {"entries": CELLS} | fields))
 
 
 SHARES = np.ones((3, 1 + CELLS), dtype="<u4").tobytes()
@@ -206,39 +253,39 @@ DRAWN_MAP = KernelSpec(Features("raw"), (0, 1, 2), 900, shares=SHARES)
 @pytest.mark.parametrize(
     "fields",
     [
-        {"cells": 0},
-        {"cells": -1},
-        {"cells": 2**18},
+        {"entries": 0},
+        {"entries": -1},
+        {"entries": 2**18},
         {"number": 2},
         {"per_party": True},
         {"kernel": DRAWN_MAP},
-        {"kernel": DRAWN_MAP, "cells": 0, "per_party": True},
+        {"kernel": DRAWN_MAP, "entries": 0, "per_party": True},
     ],
 )
-def test_a_question_that_is_no_first_sum_in_cells_is_refused(fields: dict[str, Any]) -> None:
+def test_a_question_that_is_no_first_sum_of_inputs_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ProtocolViolation):
         asked(**fields)
 
 
 def test_a_question_is_read_as_it_was_written_and_other_shares_are_another_map() -> None:
-    for question in (asked(), asked(kernel=DRAWN_MAP, cells=0, number=2)):
+    for question in (asked(), asked(kernel=DRAWN_MAP, entries=0, number=2)):
         assert encode(decode("class-sums", encode(question))) == encode(question)
     other = replace(DRAWN_MAP, shares=(2 * np.ones((3, 1 + CELLS), dtype="<u4")).tobytes())
     digests = {one.digest() for one in (DRAWN_MAP, other, replace(DRAWN_MAP, shares=None))}
     assert len(digests) == 3
     assert asked().tells_classes_apart is False
-    assert asked(kernel=DRAWN_MAP, cells=0, number=2).tells_classes_apart is True
+    assert asked(kernel=DRAWN_MAP, entries=0, number=2).tells_classes_apart is True
 
 
 @pytest.mark.parametrize(
     ("task", "question", "why"),
     [
-        (NUMBERS, asked(), "cells of columns"),
-        (Task(classes=TASK.classes, inputs=VectorInputs(size=8)), asked(), "this task has 0"),
+        (NUMBERS, asked(), "entries of inputs"),
+        (Task(classes=TASK.classes, inputs=VectorInputs(size=8)), asked(), "this task has 8"),
         (
             TASK,
-            asked(kernel=replace(DRAWN_MAP, shares=SHARES[: len(SHARES) // 3]), cells=0, number=2),
-            "shares of other than 3 classes",
+            asked(kernel=replace(DRAWN_MAP, shares=SHARES[: len(SHARES) // 3]), entries=0, number=2),
+            "are of other than 3 classes",
         ),
     ],
 )
@@ -247,19 +294,19 @@ def test_a_party_refuses_what_is_not_of_its_task(task: Task, question: SumClasse
         "a", Examples(GRID, np.zeros(40, dtype=np.int64)), task, PoolStore(tmp_path), b"k" * 32, None, "cpu",
         lambda _: None, lambda: None, 1.0,  # type: ignore[arg-type, return-value]
     )  # fmt: skip
-    with pytest.raises(DataError, match=why):
+    with pytest.raises((DataError, ProtocolViolation), match=why):
         Answers(own).validate(question)
 
 
 def test_before_the_first_round_the_drawn_rows_stand_for_the_records() -> None:
     """Where only the sum in cells could be had, its classes are told apart by it."""
     x, labels = many(3000)
-    values = RecordsOfClasses(Examples(x, labels), TASK).in_cells()
+    values = RecordsOfClasses(Examples(x, labels), TASK).of_inputs()
     noise = 2.0 * np.sqrt(bound_squared(3))
     released = noisy(values, noise)
     shares = shares_of(released, noise, 3, TABLE)
     spec = KernelSpec(Features("raw"), tuple(range(200)), 800**2, shares=shares)
-    sums = NoisySums(spec, (), drawn=True, in_cells=Round(released, noise))
+    sums = NoisySums(spec, (), drawn=True, of_inputs=Round(released, noise))
     found = sums.of_pool(drawn_pool(TABLE), TASK)
     test, truth = many(1000, 1)
     old = found.student.predict(test)[truth == 2]
@@ -269,20 +316,28 @@ def test_before_the_first_round_the_drawn_rows_stand_for_the_records() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "cells"),
+    ("others", "entries"),
     [
         ({}, CELLS),
         ({"sums": {"rounds": 4}}, CELLS),
         ({"sums": {"rounds": 3}}, 0),
-        ({"task": {"classes": ["a", "b"], "inputs": {"kind": "vector", "size": 8}}}, 0),
+        ({"task": {"classes": ["a", "b"], "inputs": {"kind": "vector", "size": 8}}}, 8),
         ({"pool": {"source": "pool.csv"}}, 0),
     ],
 )
-def test_public_facts_decide_whether_there_is_a_sum_in_cells(others: dict[str, Any], cells: int) -> None:
+def test_public_facts_decide_whether_there_is_a_sum_of_inputs(others: dict[str, Any], entries: int) -> None:
     given = {"name": "run", "task": TASK.model_dump(), "budget": {"epsilon": 1.0}} | others
     config = validate_config(given, RunConfig, "consortium.toml")
-    assert config.cells == cells
-    assert ("by what the first sum says of each column" in config.choice) == bool(cells)
+    assert config.input_entries == entries
+    assert ("by what the first sum says of the inputs" in config.choice) == bool(entries)
+
+
+def test_before_the_first_round_vectors_say_nothing_of_classes() -> None:
+    values = of_vectors(list(range(60)))
+    shares = shares_of(values, 1.0, 3, VECTORS.inputs)
+    spec = KernelSpec(Features("unit"), tuple(range(50)), 4000**2, shares=shares)
+    found = NoisySums(spec, (), drawn=True, of_inputs=Round(values, 1.0)).of_pool(drawn_pool(VECTORS.inputs), VECTORS)
+    assert found.probabilities == pytest.approx(np.full((DRAWN, 3), 1 / 3), abs=1e-6)
 
 
 def test_a_run_without_a_pool_tells_a_rare_class_in_a_corner_of_the_schema(tmp_path: Path) -> None:
