@@ -24,6 +24,7 @@ DRAWN = {
     "noisy gradient": ("noisy gradient descent", "C1"),
     "dp-sgd network": ("DP-SGD, network", "C2"),
     "dp-sgd linear": ("DP-SGD, linear", "C8"),
+    "dp-ebm": ("DP-EBM, boosting", "C6"),
     "dp-fedavg": ("DP-FedAvg", "C4"),
     "gnmax": ("PATE", "C3"),
     "private-knn": ("Private-kNN", "C5"),
