@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -48,9 +49,18 @@ def copy_sources(checkout: Path, folder: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-def build(project: Path, folder: Path, date: str) -> None:
-    """A source archive, and the wheel that is built from it, by the setuptools of this environment."""
+def needs(project: Path) -> tuple[str, ...]:
+    """What builds a distribution."""
+    return tuple(tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"])
+
+
+def build(project: Path, folder: Path, date: str, *, known: bool = False) -> None:
+    """A source archive, and the wheel that is built from it, by the setuptools of this environment.
+
+    Twice it is looked at whether that is what the distribution needs, unless it is ``known``: each look is a process.
+    """
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(project)]
+    command += ["--skip-dependency-check"] if known else []
     done = subprocess.run(
         command, env=os.environ | {"SOURCE_DATE_EPOCH": date}, umask=0o022, capture_output=True, text=True, check=False
     )
@@ -84,8 +94,11 @@ def main(checkout: str = str(ROOT), folder: str = "dist") -> int:
         old.unlink()
     with tempfile.TemporaryDirectory() as place:
         copy_sources(source, Path(place))
+        looked_at = set[tuple[str, ...]]()
         for project in PROJECTS:
-            build(Path(place) / project, target, date)
+            needed = needs(Path(place) / project)
+            build(Path(place) / project, target, date, known=needed in looked_at)
+            looked_at.add(needed)
     built = [*target.glob("*.whl"), *target.glob("*.tar.gz")]
     pinned = (source / "constraints.txt").read_text(encoding="utf-8")
     (target / "constraints.txt").write_text(pinned + hash_lines(built), encoding="utf-8")

@@ -63,7 +63,7 @@ def attempts(power: int, scale: float, kind: type[Sampler] = Sampler) -> Iterato
 
 
 @pytest.mark.parametrize(("power", "scale"), SMALL)
-@pytest.mark.parametrize(("word_bits", "most_bits"), [(4, 12), (6, 6), (10, 0)])
+@pytest.mark.parametrize(("word_bits", "most_bits"), [pytest.param(4, 12, marks=pytest.mark.bits), (6, 6), (10, 0)])
 def test_every_draw_from_a_table_is_what_all_numbers_of_its_interval_lead_to(power, scale, word_bits, most_bits):
     law = TrueLaw(power, scale)
     steps = law.steps(400)

@@ -146,6 +146,7 @@ TAILS = [
 ]
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(("law", "rounds"), TAILS, ids=lambda value: str(value)[:60])
 @pytest.mark.parametrize("floor", [1e-13, 1e-6])
 def test_a_raised_tail_adds_its_floor_at_most_and_is_never_below_what_a_policy_attains(

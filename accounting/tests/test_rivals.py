@@ -152,6 +152,7 @@ def extremes(rivals: Rivals, differences: range) -> tuple[int, float]:
     return passed, least
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(("scale", "close"), [(0.8, 0.9), (3.0, 0.98), (14.0, 0.98)])
 def test_no_law_that_the_largest_rival_can_have_passes_the_bound_and_one_comes_close(
     scale: float, close: float
@@ -222,6 +223,7 @@ def test_what_is_made_unimodal_rises_to_one_peak_and_is_not_below() -> None:
     assert unimodal(values).tolist() == [0.0, 3.0, 3.0, 5.0, 4.0, 4.0, -1.0]
 
 
+@pytest.mark.bits
 def test_the_profile_of_a_round_is_the_largest_of_its_curves() -> None:
     """One round has no policy: what is certified is G, and the grid of k adds little."""
     profile = Profile(tuple(play(game, 1) for game in RoundLaw(LAPLACE, 3.0).games()))

@@ -14,6 +14,7 @@ from collegium_accounting.game.winner import RoundLaw, winner_profile
 from collegium_accounting.progress import SearchLines, SearchStep, listening
 
 
+@pytest.mark.bits
 def test_a_game_reports_its_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     steps: list[SearchStep] = []

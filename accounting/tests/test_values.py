@@ -95,6 +95,7 @@ def test_no_rounds_cost_nothing() -> None:
     assert winner_profile(RoundLaw("discrete-gaussian", 40.0), 0).epsilon(DELTA) == 0.0
 
 
+@pytest.mark.bits
 def test_sampling_costs_less_and_both_directions_are_followed() -> None:
     whole = winner_profile(RoundLaw("discrete-gaussian", 10.0, Adjacency.ADD_REMOVE), 20)
     some = winner_profile(RoundLaw("discrete-gaussian", 10.0, Adjacency.ADD_REMOVE, sampling_rate=0.1), 20)
@@ -173,6 +174,7 @@ def test_a_scale_that_is_no_noise_is_refused(scale: float) -> None:
         RoundLaw("discrete-gaussian", scale)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("scale", [0.5, 0.6])
 def test_rounds_with_so_little_noise_that_they_tell_everything_are_refused(scale: float) -> None:
     """An IndexError ended whoever read a ledger that stated such a law."""

@@ -6,7 +6,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -193,15 +193,20 @@ def left_files(folder: Path, scratch: Path) -> list[str]:
     return [f"left behind: {path.relative_to(folder)}" for path in sorted(left)]
 
 
-def left_processes(words: str, but: set[int]) -> list[str]:
-    """Processes whose command line has ``words`` in it."""
+def left_processes(folder: str, but: set[int]) -> list[str]:
+    """Processes that have this folder in their command line, or run in it or below."""
     found = []
     for entry in Path("/proc").iterdir():
+        here = ""
         try:
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            with suppress(OSError):  # another user's
+                here = os.readlink(entry / "cwd")
         except (OSError, ValueError):
             continue
-        if entry.name.isdigit() and words in command and int(entry.name) not in but:
+        if not entry.name.isdigit() or int(entry.name) in but:
+            continue
+        if folder in command or Path(here).is_relative_to(folder):
             found.append(f"still running: {command[:200]}")
     return found
 

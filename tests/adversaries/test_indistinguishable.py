@@ -162,7 +162,7 @@ def everything_said(
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        (name, mode.value)
+        pytest.param(name, mode.value, marks=[] if name in ("gnmax", "class-sums") else [pytest.mark.slow])
         for name in AGREED["mechanisms"]
         for mode in mechanism_named(name).sum_modes
         if mode != "clear"

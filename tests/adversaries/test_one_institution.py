@@ -177,6 +177,7 @@ def test_the_group_of_an_institution_that_sends_a_hundredfold_and_lies_is_named(
     assert "left out" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_lie", [1, 2, 4])
 def test_where_the_first_sum_alone_is_by_groups_a_liar_that_weighs_more_than_all_others_does_not_decide(
     shuffled: Examples, public: PublicData, tmp_path: Path, first_lie: int, same_every_time: int
@@ -193,6 +194,7 @@ def test_where_the_first_sum_alone_is_by_groups_a_liar_that_weighs_more_than_all
     assert set(without) <= {6} and (first_lie > 1 or len(without) == 7), "the others are summed together from then on"
 
 
+@pytest.mark.slow
 def test_a_later_sum_that_no_records_give_is_not_used_and_does_not_end_the_run(
     shuffled: Examples, public: PublicData, tmp_path: Path, same_every_time: int
 ) -> None:
@@ -207,6 +209,7 @@ def test_a_later_sum_that_no_records_give_is_not_used_and_does_not_end_the_run(
     assert record.refused is None and record.student_accuracy is not None and record.student_accuracy > 0.85
 
 
+@pytest.mark.slow
 def test_a_run_that_left_a_group_out_says_which_settings_it_goes_on_with(
     shuffled: Examples, public: PublicData, tmp_path: Path, same_every_time: int
 ) -> None:
@@ -220,6 +223,7 @@ def test_a_run_that_left_a_group_out_says_which_settings_it_goes_on_with(
     assert record.student_accuracy is not None and record.student_accuracy > 0.85
 
 
+@pytest.mark.slow
 def test_the_group_that_was_left_out_is_not_waited_for(
     shuffled: Examples,
     public: PublicData,
@@ -247,6 +251,7 @@ def test_the_group_that_was_left_out_is_not_waited_for(
     assert record.student_accuracy is not None and record.student_accuracy > 0.85
 
 
+@pytest.mark.slow
 def test_a_liar_that_stays_away_from_the_first_sum_is_seen_in_the_next(
     shuffled: Examples, public: PublicData, tmp_path: Path, same_every_time: int
 ) -> None:
@@ -268,6 +273,7 @@ def test_a_liar_that_stays_away_from_the_first_sum_is_seen_in_the_next(
     assert record.student_accuracy is not None and record.student_accuracy > 0.85
 
 
+@pytest.mark.slow
 def test_a_swapped_pair_at_one_institution_costs_little_and_a_lie_about_it_moves_one_group(
     shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:
@@ -307,6 +313,7 @@ def opposite(question: Question, vector: np.ndarray) -> np.ndarray:
     return np.append(-5 * vector[0, :-1], vector[0, -1])[None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", [tenfold, opposite])
 def test_an_institution_that_lies_from_the_second_round_on_is_named_with_its_group(
     shuffled: Examples, public: PublicData, tmp_path: Path, lie: Twist
@@ -321,6 +328,7 @@ def test_an_institution_that_lies_from_the_second_round_on_is_named_with_its_gro
     assert again.groups == record.groups and again.label_accuracy == record.label_accuracy, "so does a later start"
 
 
+@pytest.mark.slow
 def test_who_lies_from_the_second_round_on_and_stays_away_from_the_last_is_named(
     shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:
@@ -335,6 +343,7 @@ def test_who_lies_from_the_second_round_on_and_stays_away_from_the_last_is_named
     assert record.label_accuracy is not None and record.label_accuracy > 0.85
 
 
+@pytest.mark.slow
 def test_honest_institutions_are_not_left_out_by_all_rounds(
     shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:
@@ -347,6 +356,7 @@ def told(folder: Path) -> set[str]:
     return {one.name for one in folder.iterdir() if one.is_dir() and ClassSums.noted(one)["warning"]}
 
 
+@pytest.mark.slow
 def test_an_institution_whose_classes_are_exchanged_is_told_before_the_second_sum_and_nobody_else_is(
     shuffled: Examples, public: PublicData, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -374,6 +384,7 @@ def test_an_institution_whose_classes_are_exchanged_is_told_before_the_second_su
     assert line.startswith(f"party {LIAR}: ") and ("'0'" in line or "'1'" in line)
 
 
+@pytest.mark.slow
 def test_one_that_counts_more_than_all_others_has_every_honest_institution_told(
     shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ Operator.TestCase.settings = settings(
 test_no_sequence_of_edits_and_runs_prints_less_than_was_paid = pytest.mark.slow(Operator.TestCase)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", ["what came before is forgotten", "used, not stated"])
 def test_an_accountant_that_forgets_is_caught(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Spending._groups

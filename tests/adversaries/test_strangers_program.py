@@ -57,6 +57,7 @@ def test_a_stranger_reads_it_in_one_sitting() -> None:
     assert len(PROGRAM.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 
 
+@pytest.mark.slow
 def test_its_figure_is_within_three_per_cent_above_ours_where_there_is_a_closed_form(tmp_path: Path) -> None:
     found, named = measure(12, SEED, tmp_path, CLOSED_FORMS)
     assert all(one.holds for ones in found.values() for one in ones)
@@ -147,6 +148,7 @@ def test_its_games_are_never_below_what_the_same_positions_force(
     assert program.epsilon({json.dumps(round_law): rounds // 4}, 1e-5) < forced
 
 
+@pytest.mark.slow
 def test_no_position_between_those_of_its_grid_tells_more_than_all_of_them() -> None:
     """At σ = 60 it has every seventh position. With the noise as it is and not narrower, planted, some are passed."""
     program, scale, rng = stranger(), 60.0, np.random.default_rng(SEED)

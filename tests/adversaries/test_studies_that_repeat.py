@@ -93,7 +93,11 @@ def test_a_second_study_of_the_same_neighbours_is_answered_and_charged_afresh(se
     assert verify(tmp_path / "ledger.sqlite").charges == spent, "a study that is started again pays nothing"
 
 
-@pytest.mark.parametrize("mechanism", [WITHIN, VOTED, SAMPLED], ids=["within", "voted", "sampled"])
+@pytest.mark.parametrize(
+    "mechanism",
+    [WITHIN, VOTED, pytest.param(SAMPLED, marks=pytest.mark.slow)],
+    ids=["within", "voted", "sampled"],
+)
 def test_an_institution_answers_exactly_in_one_study(serve: Serve, mechanism: dict[str, Any]) -> None:
     serve("one", mechanism, "clear")
     with pytest.raises(QuorumNotReached, match="refused-queries"):

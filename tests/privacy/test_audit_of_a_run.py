@@ -125,6 +125,7 @@ def test_votes_of_a_sample_of_records_are_refused_with_what_audits_them(
     assert status != 0 and "--mechanism knn" in err and len(err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_an_honest_run_of_votes_is_not_refuted_and_half_its_noise_is(tmp_path: Path) -> None:
     """Of 300 labels 261 are as expected, and with half the noise 296 ± 2; 280 refute at 1e-6, hence 1e-9 missed."""
     honest = audit_run(of_votes(tmp_path, "gnmax"), canaries=CANARIES, failure=1e-6).kinds

@@ -133,6 +133,7 @@ def test_keeping_the_whole_interval_of_the_cut_is_caught() -> None:
     assert not caught() and caught(choose=planted)
 
 
+@pytest.mark.slow
 def test_an_order_that_depends_on_the_records_is_caught() -> None:
     """Keeping the classes of the cut in the order of their counts, as a majority would."""
 
@@ -143,6 +144,7 @@ def test_an_order_that_depends_on_the_records_is_caught() -> None:
     assert caught(choose=planted)
 
 
+@pytest.mark.slow
 def test_leaving_the_cut_out_is_caught() -> None:
     def planted(counts: np.ndarray, orders: np.ndarray, k: int) -> np.ndarray:
         return around_the_cut(counts, k)[0]

@@ -130,6 +130,7 @@ def test_budgets_are_used_up_and_not_merely_kept(tmp_path: Path) -> None:
     assert transcript.judge(RECORD_RHO * 0.9) == {"a lifetime's budget passed"}
 
 
+@pytest.mark.slow
 def test_a_record_used_once_too_often_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     admit = BudgetTransaction.admit
 
@@ -143,6 +144,7 @@ def test_a_record_used_once_too_often_is_caught(tmp_path: Path, monkeypatch: pyt
     assert "a run's budget passed" in judged(tmp_path)
 
 
+@pytest.mark.slow
 def test_weights_above_one_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(distances: np.ndarray, radius: int, kernel: str, levels: int) -> np.ndarray:
         return weight_units(distances, radius, kernel, levels) * 2
@@ -151,6 +153,7 @@ def test_weights_above_one_are_caught(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "a weight above one" in judged(tmp_path)
 
 
+@pytest.mark.slow
 def test_spending_lost_in_a_restart_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BudgetTransaction, "write", lambda book: None)
     assert {"a run's budget passed", "a lifetime's budget passed"} <= judged(tmp_path)
@@ -164,6 +167,7 @@ def test_a_round_that_leaves_after_another_took_its_answer_up_is_caught(
     assert "a run's budget passed" in judged(tmp_path, seeds=range(1))
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_not_kept_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BudgetTransaction, "answer", lambda *_: None)
     monkeypatch.setattr(BudgetTransaction, "keep", lambda *_: None)

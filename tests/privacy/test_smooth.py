@@ -218,6 +218,7 @@ def test_the_ceiling_is_above_the_true_cost() -> None:
         assert published.ceiling >= truth
 
 
+@pytest.mark.slow
 def test_what_a_ceiling_is_worth() -> None:
     """1,000 queries of 250 teachers, mean gap 83 %, noise at its mean: good for LNMax, no use for GNMax."""
     generator = np.random.default_rng(1)

@@ -6,9 +6,11 @@ import itertools
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from benchmarks.chaos import consortium
 from benchmarks.chaos.__main__ import one_run, summary, table
 from benchmarks.chaos.consortium import epsilon_of, needed_of
 from benchmarks.chaos.faults import EDITS, MIX, Fault, Kind, faults
@@ -24,6 +26,7 @@ from benchmarks.chaos.judging import (
 )
 from benchmarks.chaos.outcome import Outcome, is_typed_error
 from benchmarks.chaos.stop_conditions import DECK, StopCondition, stop_conditions
+from support.copied import POSSIBLE, Copied
 
 from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
@@ -48,7 +51,10 @@ CHEAP: dict[Kind, int] = {
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder = tmp_path_factory.mktemp("chaos") / "run"
     whole = StopCondition("every label", 0.3, NAMES[:1])
-    return one_run(folder, 1000 * SEED, whole, names=NAMES, queries=60, deadline_s=5.0, wanted=AT_MOST, mix=CHEAP)
+    with pytest.MonkeyPatch.context() as patch:
+        if POSSIBLE:  # and what runs it is a process as any other
+            patch.setattr(consortium, "subprocess", SimpleNamespace(Popen=Copied, PIPE=subprocess.PIPE))
+        return one_run(folder, 1000 * SEED, whole, names=NAMES, queries=60, deadline_s=5.0, wanted=AT_MOST, mix=CHEAP)
 
 
 def planned(number: int, mix: dict[Kind, int] = MIX, seed: int = 1000 * SEED) -> list[Fault]:
@@ -178,6 +184,11 @@ def test_files_processes_and_errors_that_are_left_are_seen(tmp_path: Path) -> No
         assert running.stdout is not None and running.stdout.readline()  # its command line is there by now
         assert len(left_processes(str(tmp_path), set())) == 1
         running.kill()
+    with subprocess.Popen(words[:-1], cwd=scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as within:
+        assert within.stdout is not None and within.stdout.readline()
+        assert len(left_processes(str(tmp_path), set())) == 1, "what runs in a folder there is seen by that"
+        assert left_processes(str(tmp_path), {within.pid}) == []
+        within.kill()
 
 
 def test_only_the_line_of_a_known_error_is_a_clean_stop() -> None:

@@ -183,6 +183,7 @@ def test_a_party_that_ends_while_it_fits_ends_with_its_own_line_and_status() -> 
     assert ended.stderr.startswith("StorageError: ") and len(ended.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not POSSIBLE, reason="no process is copied here")
 def test_a_copy_of_a_process_that_is_interrupted_ends_as_the_interpreter_does() -> None:
     """Planted once: a copy ended with 1, as after any other exception that nobody catches."""

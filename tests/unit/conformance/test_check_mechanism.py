@@ -152,6 +152,7 @@ def test_the_same_mechanism_without_a_bug_passes() -> None:
     check_mechanism(Planted(3.0))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("planted")
 def test_half_the_noise_is_caught_at_the_noise_of_a_real_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Planted, "bug", HalfTheNoise)

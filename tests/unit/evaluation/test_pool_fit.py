@@ -104,6 +104,7 @@ def drawn(generator: np.random.Generator, size: int, groups: int) -> np.ndarray:
     return middles[generator.integers(0, groups, size)] + generator.normal(0, 1, (size, 2)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_a_pool_that_fits_is_seldom_flagged_and_one_without_a_group_always() -> None:
     """Of 15 fits of level 1/50 more than 5 are flagged but once in 10⁶. Planted: noise that is not accounted for."""
     flagged = missed = careless = 0

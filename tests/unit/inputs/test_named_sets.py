@@ -234,6 +234,7 @@ def test_icd9_codes_have_their_chapter() -> None:
     assert {code: icd9_chapter(code) for code in chapters} == chapters
 
 
+@pytest.mark.slow
 def test_the_real_mnist() -> None:
     examples = read("mnist", folder_with("mnist.npz"), split="all")
     assert np.bincount(examples.labels()[:60000]).tolist() == [

@@ -31,6 +31,7 @@ def stated_together(ledger: Ledger, labels: int = 60) -> None:
     ledger.allow(WITH_COUNTS, {"counts": 1 - ledger.used("counts"), "label": labels}, {"counts"})
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_was_stated_before_the_labels_counts_with_them(open_ledger: OpenLedger, path: Path) -> None:
     with open_ledger() as ledger:
         stated_together(ledger)
@@ -48,6 +49,7 @@ def test_an_evaluation_that_was_stated_before_the_labels_counts_with_them(open_l
         assert least <= both <= most
 
 
+@pytest.mark.slow
 def test_more_labels_may_follow_an_evaluation_within_the_same_budget(open_ledger: OpenLedger) -> None:
     with open_ledger(epsilon_budget=2.0) as ledger:
         stated_together(ledger, 20)
@@ -61,6 +63,7 @@ def test_more_labels_may_follow_an_evaluation_within_the_same_budget(open_ledger
             ledger.charge("label", 1)
 
 
+@pytest.mark.slow
 def test_an_evaluation_whose_noise_was_chosen_after_labels_counts_apart(open_ledger: OpenLedger) -> None:
     with open_ledger() as ledger:
         ledger.allow({"label": {"record": LABEL}}, {"label": 60})

@@ -247,6 +247,7 @@ def test_tables_of_exponentials_and_logarithms_are_the_same_everywhere() -> None
     assert EXPONENTIALS[0] == 2**20 and EXPONENTIALS.min() == 1.0 and LOGARITHMS[-1] == 0.0
 
 
+@pytest.mark.bits
 def test_digits_are_told_as_by_floating_point() -> None:
     """600 digits that no network saw: at most one is told another way, which is less than 0.2 points."""
     task = default_task("digits")

@@ -102,6 +102,7 @@ class Ours:
             )
         }
         self.files = [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
+        self.tests = {*self.last_names, *(Path(path).stem for path in self.files)}
 
 
 @cache
@@ -140,8 +141,7 @@ def missing(text: str) -> list[str]:
             continue
         if re.fullmatch(r"test_\w+\*?", name):
             pattern = re.compile(re.escape(name).replace(r"\*", r"\w*"))
-            names = {*ours().last_names, *(Path(path).stem for path in ours().files)}
-            found = any(pattern.fullmatch(other) for other in names)
+            found = name in ours().tests or any(pattern.fullmatch(other) for other in ours().tests)
         elif re.fullmatch(r"[\w/-]+\.py", name):
             found = any(f"/{path}".endswith(f"/{name}") for path in ours().files)
         elif re.fullmatch(

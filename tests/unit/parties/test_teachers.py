@@ -81,7 +81,9 @@ def test_a_teacher_of_tables_learns(kind: str, table: Examples, table_task: Task
     assert (teacher.predict(table.x[300:]) == table.y[300:]).mean() > 0.85
 
 
-@pytest.mark.parametrize("kind", sorted(QUICK))
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * kind.startswith("paper-cnn")) for kind in sorted(QUICK)]
+)
 def test_a_kept_teacher_predicts_as_before(kind: str, digits: Examples, task: Task, tmp_path: Path) -> None:
     teacher, again = quick(kind, task), quick(kind, task)
     teacher.fit(digits.take(np.arange(60)), seed=1, device="cpu")
@@ -109,7 +111,9 @@ def test_a_file_of_another_kind_or_no_file_is_a_storage_error(kind: str, task: T
         quick(kind, task).load(tmp_path / "absent", device="cpu")
 
 
-@pytest.mark.parametrize("kind", ["linear", "small-cnn", "paper-cnn", "random-forest"])
+@pytest.mark.parametrize(
+    "kind", ["linear", "small-cnn", pytest.param("paper-cnn", marks=pytest.mark.slow), "random-forest"]
+)
 def test_two_records_are_enough_to_fit(kind: str, digits: Examples, task: Task) -> None:
     teacher = quick(kind, task)
     teacher.fit(digits.take(np.array([3, 4])), seed=0, device="cpu")

@@ -104,6 +104,7 @@ def test_a_teacher_that_diverges_takes_nobody_along(digits: Examples) -> None:
         assert torch.allclose(value, beside[0]._network.state_dict()[name], atol=1e-5), name
 
 
+@pytest.mark.slow
 def test_half_precision_learns_as_well(digits: Examples, task: Task) -> None:
     """What CUDA computes in; here on the CPU, where it is only slower."""
     options = {"steps": 60, "width": 8, "dropout": 0.1}

@@ -26,6 +26,7 @@ def test_the_bill_is_valid_by_the_schema_of_cyclonedx_1_6(packages: dict[str, de
     assert validator.validate_str(planted) is not None
 
 
+@pytest.mark.slow
 def test_it_lists_every_package_with_its_version_licence_and_needs(packages: dict[str, dependencies.Package]) -> None:
     held = json.loads(bill.bill_of(packages, {"numpy": "0" * 64}))
     parts = {part["name"]: part for part in held["components"]}
@@ -45,6 +46,7 @@ def test_what_the_core_needs_has_neither_torch_nor_flower() -> None:
     assert not {"torch", "flwr", "ray", "matplotlib", "pytest"} & core.keys()
 
 
+@pytest.mark.slow
 def test_the_same_packages_give_the_same_bytes(
     packages: dict[str, dependencies.Package], monkeypatch: pytest.MonkeyPatch
 ) -> None:

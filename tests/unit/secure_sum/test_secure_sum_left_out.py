@@ -129,6 +129,7 @@ def listed(gone: set[str]) -> IntArray:
     return np.asarray(sum(VOTES[party][0] for party in VOTES if party not in gone))
 
 
+@pytest.mark.slow
 def test_a_sum_that_leaves_a_listed_party_out_is_the_only_sum_of_the_input_on_a_sparse_graph(tmp_path: Path) -> None:
     consortium, total, gone = left_out(tmp_path, SPARSE)
     missing = listed(gone) - total

@@ -35,6 +35,7 @@ def test_no_configuration_may_name_it() -> None:
         fit_student("distillation", pool, np.arange(101), labels, TASK, seed=0, device="cpu")
 
 
+@pytest.mark.slow
 def test_the_student_learns_the_probabilities_and_not_only_the_larger_one() -> None:
     pool, labels, targets = problem()
     plain = fit_student(
@@ -44,6 +45,7 @@ def test_the_student_learns_the_probabilities_and_not_only_the_larger_one() -> N
     assert apart[0] < 0.05 < 0.15 < apart[1]
 
 
+@pytest.mark.slow
 def test_a_temperature_levels_the_targets_and_is_undone_by_the_student() -> None:
     pool, _, targets = problem()
     assert np.abs(distilled(targets, temperature=5.0).probabilities(pool) - targets).mean() < 0.08

@@ -49,6 +49,7 @@ def test_the_contrast_is_the_papers_and_falls_when_views_agree() -> None:
     assert contrast_loss(agreeing, 0.5) < contrast_loss(views, 0.5)
 
 
+@pytest.mark.slow
 def test_features_without_a_label_bring_equal_digits_together(digits: Examples) -> None:
     """Of the nearest neighbours by chance 10 % are of the same class; 150 of 300 have a probability below 1e-60."""
     features = pretrained(problem(digits), FEW).features(digits.x)

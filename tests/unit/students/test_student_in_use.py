@@ -112,6 +112,7 @@ def test_a_calibrated_student_is_nearer_to_the_truth_of_its_ward(kind: str, fore
     assert np.allclose(made.probabilities(others).sum(axis=1), 1.0)
 
 
+@pytest.mark.slow
 def test_a_calibration_on_twelve_records_does_little_harm_where_there_is_nothing_to_learn(forest: Student) -> None:
     """The labels are drawn by the student's own probabilities, whose log loss is 0.43."""
     x, _ = encoded(drawn(1000, 5))

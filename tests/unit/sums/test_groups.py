@@ -159,6 +159,7 @@ DEAR: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigm
 """Groups in all three sums would have 4·√(9/2)/√3 contributions of noise, for ten classes."""
 
 
+@pytest.mark.bits
 def test_where_groups_cost_too_much_the_first_sum_alone_is_by_groups(
     shuffled: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +184,7 @@ def test_where_groups_cost_too_much_the_first_sum_alone_is_by_groups(
     assert again.label().labels is not None
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("changes", [{}, {"votes": {"groups": 1}}])
 def test_a_later_sum_that_was_begun_is_opened_by_another_process_and_paid_once(
     shuffled: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
@@ -235,6 +237,7 @@ def test_sums_of_groups_that_were_begun_are_opened_by_another_process(
     assert not list(tmp_path.glob("open-sum-*"))
 
 
+@pytest.mark.bits
 def test_a_party_refuses_a_group_that_bears_fewer_colluders_than_all_together(
     shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:
@@ -249,6 +252,7 @@ def _nobody_is_asked(requests: Any, **_: Any) -> Any:
     raise AssertionError(f"{sorted(requests)} were asked again")
 
 
+@pytest.mark.bits
 def test_every_round_is_kept_by_groups_and_the_next_follows_from_the_total(
     shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:

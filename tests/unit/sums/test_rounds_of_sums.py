@@ -56,6 +56,7 @@ def test_where_pool_and_records_differ_rounds_find_what_one_sum_cannot() -> None
     assert eight > one + 0.01
 
 
+@pytest.mark.bits
 def test_where_noise_rules_eight_rounds_are_worth_one() -> None:
     """Noise of σ√8 in each of eight rounds does about as much harm as σ in one: mean over ten draws."""
     pool, own, test = drawn(400, 3, 0.25).x, drawn(600, 4, 0.25), drawn(2000, 5, 0.25)
