@@ -33,7 +33,11 @@ kernel map of the pool with ridge 1, which learned from no label) and the same Î
   the number of queries are those, of a small grid within Îµ by the published accounting, that score best on the test
   labels, to its advantage; the student is the same classifier from the labelled queries.
 
-In a set called ``NAME-no-pool`` inputs are drawn from the schema in place of the pool of ``NAME``.
+In a set called ``NAME-no-pool`` inputs are drawn from the schema in place of the pool of ``NAME``. In one called
+``NAME-elsewhere`` the pool is from other institutions than records and test records: one of four hospitals, a third of
+the schools, one class of work that is not the largest, a third of the countries but the largest, or digits with other
+strokes (turned, ``thinned``). In ``NAME-elsewhere-others`` the test records are from institutions that have no part in
+either: another hospital, third of the schools, class of work or third of the countries.
 
 ``python -m benchmarks.frontier_pictures`` draws the rows that are kept.
 
@@ -52,7 +56,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import rotate
+from scipy.ndimage import grey_erosion, rotate, zoom
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
@@ -65,7 +69,7 @@ from collegium.coordinator.students.without_torch import Kernel
 from collegium.data import DataSource, Examples, data_root, default_task, load
 from collegium.data.drawn_pool import drawn_by, drawn_pool
 from collegium.data.loading.files import open_npz
-from collegium.data.task import ImageInputs, Task, VectorInputs
+from collegium.data.task import ImageInputs, TableInputs, Task, VectorInputs
 from collegium.models.codes import Weights
 from collegium.models.input_sums import shares_of
 from collegium.models.kernel_student import KernelStudent
@@ -86,7 +90,7 @@ SGD_RATES = (0.5, 4.0)
 ROUNDS, LOCAL_STEPS = 10, 4
 SAMPLING_RATE, NEAREST = 0.2, (0.003, 0.01, 0.03)  # the latter as parts of a sample
 QUERIES, TEACHERS = (25, 50, 100, 200, 400), 250
-INSTITUTIONS = {"hearts": 4}
+INSTITUTIONS = {"hearts": 4, "hearts-elsewhere": 3, "hearts-elsewhere-others": 2}
 METHODS = (
     "class-sums",
     "one sum",
@@ -160,34 +164,72 @@ def shuffled(source: str, pool: int, test: int) -> Callable[[int], Split]:
     return split
 
 
-def elsewhere(source: str, column: str, pool: int, test: int, parts: int) -> Callable[[int], Split]:
-    """A set whose pool is from other institutions than records and test records.
+def elsewhere(
+    source: str, column: str, pool: int, test: int, parts: int, others: bool = False
+) -> Callable[[int], Split]:
+    """A set whose pool is from other institutions than its records.
 
-    The values of ``column`` are dealt to so many ``parts``, another deal for every seed; one part is the pool's.
+    The values of ``column`` are dealt to so many ``parts``, another deal for every seed; one part is the pool's. A
+    value of more than half of the rows, or of fewer than a thousandth, is in no part and always takes part.
+
+    Parameters
+    ----------
+    column : what an institution is; one that is no input, or an input that is a category.
+    others : whether the test records are those of a part that does not take part, in place of ones that were drawn from
+        the records.
     """
 
     def split(seed: int) -> Split:
         task = default_task(source)
         whole = load(DataSource(source=source, split="all"), task, data_root=data_root(None))
-        generator, of_row = np.random.default_rng(seed), whole.columns[column]
-        values = generator.permutation(np.unique(of_row))
-        public = np.isin(of_row, values[: max(1, len(values) // parts)])
-        rest = generator.permutation(np.flatnonzero(~public))
+        generator, of_row = np.random.default_rng(seed), _institutions(whole, task, column)
+        names, rows = np.unique(of_row, return_counts=True)
+        values = generator.permutation(names[(2 * rows <= len(whole)) & (1000 * rows >= len(whole))])
+        part = max(1, len(values) // parts)
+        public = np.isin(of_row, values[:part])
+        left_out = np.isin(of_row, values[-part:]) if others else np.zeros(len(whole), dtype=bool)
+        rest = generator.permutation(np.flatnonzero(~public & ~left_out))
         inputs = generator.permutation(np.flatnonzero(public))[:pool]
+        if others:
+            tested = generator.permutation(np.flatnonzero(left_out))[:test]
+            return Split(task, whole.x[inputs], whole.take(rest), whole.take(tested))
         return Split(task, whole.x[inputs], whole.take(rest[test:]), whole.take(rest[:test]))
 
     return split
 
 
-def turned(source: Callable[[int], Split], degrees: float) -> Callable[[int], Split]:
-    """A set of images whose pool is turned, as if another hand had drawn it; records and test records are not."""
+def _institutions(whole: Examples, task: Task, column: str) -> NDArray[Any]:
+    """The institution of every row, ``[n]``."""
+    if column in whole.columns:
+        return whole.columns[column]
+    assert isinstance(task.inputs, TableInputs)
+    place = [own.name for own in task.inputs.columns].index(column)
+    return np.asarray(whole.x[:, task.inputs.places[place]].argmax(axis=1))
+
+
+def other_strokes(
+    source: Callable[[int], Split], change: Callable[[NDArray[Any]], NDArray[Any]]
+) -> Callable[[int], Split]:
+    """A set of images whose pool is changed, as if other hands had drawn it; records and test records are not."""
 
     def split(seed: int) -> Split:
         own = source(seed)
-        pool = rotate(own.pool, degrees, axes=(1, 2), reshape=False, order=1)
-        return Split(own.task, np.ascontiguousarray(pool), own.private, own.test)
+        return replace(own, pool=np.ascontiguousarray(change(own.pool)))
 
     return split
+
+
+def turned(images: NDArray[Any]) -> NDArray[Any]:
+    """Images ``[n, height, width, channels]``, turned by 20 degrees."""
+    return np.asarray(rotate(images, 20.0, axes=(1, 2), reshape=False, order=1))
+
+
+def thinned(images: NDArray[Any]) -> NDArray[Any]:
+    """Images ``[n, height, width, channels]`` whose light strokes lose half a pixel at either side."""
+    twice = grey_erosion(zoom(images, (1, 2, 2, 1), order=1), size=(1, 3, 3, 1)).astype(np.int64)
+    number, height, width, channels = images.shape
+    summed = twice.reshape(number, height, 2, width, 2, channels).sum(axis=(2, 4))
+    return (summed // 4).astype(images.dtype)
 
 
 def vectors(file: str, pool: int, test: int) -> Callable[[int], Split]:
@@ -231,13 +273,23 @@ SETS: dict[str, Callable[[int], Split]] = {
     "digits": shuffled("digits", 300, 297),
     "hearts-elsewhere": elsewhere("heart", "hospital", 300, 150, 4),
     "schools-elsewhere": elsewhere("school", "school", 3000, 3000, 3),
-    "digits-elsewhere": turned(shuffled("digits", 300, 297), 20.0),
+    "adult-elsewhere": elsewhere("adult", "workclass", 5000, 10_000, 6),
+    "adult-countries-elsewhere": elsewhere("adult", "native-country", 5000, 10_000, 3),
+    "digits-elsewhere": other_strokes(shuffled("digits", 300, 297), turned),
+    "digits-thinned-elsewhere": other_strokes(shuffled("digits", 300, 297), thinned),
+    "hearts-elsewhere-others": elsewhere("heart", "hospital", 300, 300, 4, others=True),
+    "schools-elsewhere-others": elsewhere("school", "school", 3000, 3000, 3, others=True),
+    "adult-elsewhere-others": elsewhere("adult", "workclass", 5000, 10_000, 6, others=True),
+    "adult-countries-elsewhere-others": elsewhere("adult", "native-country", 5000, 10_000, 3, others=True),
     "banking77": vectors("banking77_minilm.npz", 2000, 0),
     "medical": vectors("medical_abstracts_minilm.npz", 800, 488),
 }
 SETS |= {
     f"{name}-no-pool": without_pool(SETS[name])
-    for name in ("adult", "diabetes", "hearts", "schools", "banking77", "medical")
+    for name in (
+        *("adult", "diabetes", "hearts", "schools", "banking77", "medical"),
+        *(name for name in SETS if "elsewhere" in name and "digits" not in name),
+    )
 }
 
 

@@ -9,6 +9,7 @@ as much as the coordinator adds (``masked``). Where the parties add it (``masked
 * ``foreign``: the pool is another population: grey CIFAR-10 pictures for MNIST, sentences of medical abstracts for
   banking questions and the other way round, the youngest 30 % for Adult, and for other sets inputs whose numbers come
   from different records each.
+* ``elsewhere``, alone, of a set that is called so in ``benchmarks.frontier``: the pool is another institution's.
 """
 
 import argparse
@@ -81,6 +82,12 @@ def foreign(name: str, split: Split, trial: int) -> Pools:
     return mixed.reshape(pool.shape), private
 
 
+def elsewhere(name: str, trial: int) -> Pools:
+    """A pool of other institutions than the records, another deal in every trial."""
+    split = SETS[name](trial)
+    return split.pool, split.private.x
+
+
 def checked(split: Split, pools: Pools, noise: float, trial: int) -> PoolFit:
     """What the check says of one pool."""
     pool, private = pools
@@ -113,13 +120,15 @@ def main() -> None:
             "no class": lambda trial, split=split: no_class(split, trial),  # type: ignore[misc]
             "foreign": lambda trial, split=split, name=name: foreign(name, split, trial),  # type: ignore[misc]
         }
+        if "elsewhere" in name:
+            kinds = {"elsewhere": lambda trial, name=name: elsewhere(name, trial)}  # type: ignore[misc]
         for kind, pools in kinds.items():
             drawn = ((trial, pools(trial)) for trial in range(asked.trials))
             kept = ((trial, (pool, private[: asked.records])) for trial, (pool, private) in drawn)
             found = [checked(split, one, noise, trial) for trial, one in kept]
             flagged, untold = sum(one.flagged for one in found), sum(one.p_value is None for one in found)
             gap = 100.0 * float(np.median([one.missing for one in found]))
-            records = min(len(split.private) - len(split.pool), asked.records)
+            records = min(len(split.private) - (0 if kind == "elsewhere" else len(split.pool)), asked.records)
             print(f"| {name} | {records} | {kind} | {flagged}/{asked.trials} | {untold} | {gap:.0f} % |", flush=True)
 
 
