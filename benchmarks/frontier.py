@@ -229,7 +229,7 @@ def thinned(images: NDArray[Any]) -> NDArray[Any]:
     twice = grey_erosion(zoom(images, (1, 2, 2, 1), order=1), size=(1, 3, 3, 1)).astype(np.int64)
     number, height, width, channels = images.shape
     summed = twice.reshape(number, height, 2, width, 2, channels).sum(axis=(2, 4))
-    return (summed // 4).astype(images.dtype)
+    return np.asarray((summed // 4).astype(images.dtype))
 
 
 def vectors(file: str, pool: int, test: int) -> Callable[[int], Split]:
