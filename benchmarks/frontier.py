@@ -23,9 +23,11 @@ kernel map of the pool with ridge 1, which learned from no label) and the same �
   accountant: multinomial logistic regression on the same features, and a network with one hidden layer of 64 on
   the inputs, scaled by the pool's means and deviations. 20 epochs, batches of 512 (a quarter of the records at most),
   clipping at 1, momentum 0.9; of two rates the one that scores best on the test labels, to its advantage.
-* ``dp-fedavg``: federated averaging of the same regression on the same features by the institutions of ``alone``: 10
-  rounds, in each of which every institution takes 4 noisy full-batch steps on its own records, with noise that protects
-  each of them from everybody, the server included. Of two rates the one that scores best on the test labels.
+* ``dp-fedavg``: federated averaging of the same regression on the same features, by Flower's simulation engine and its
+  ``FedAvg``, which weights by numbers of records (`benchmarks.flower_rival`). Its clients are the institutions of
+  ``alone``: 10 rounds, in each of which every institution takes 4 noisy full-batch steps on its own records, with noise
+  that protects each of them from everybody, the server included. Of two rates the one that scores best on the test
+  labels.
 * ``private-knn``: the k nearest records, by the same features, of a fresh Poisson sample of a fifth of all records vote
   on each query; no screening. k, the noise and the number of queries are those, of a small grid within ε by the
   published accounting, that score best on the test labels, to its advantage; the student is that of ``gnmax``.
@@ -60,6 +62,7 @@ from scipy.ndimage import grey_erosion, rotate, zoom
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
+from benchmarks.flower_rival import LOCAL_STEPS, RATES, ROUNDS, Trial, averaged, best_of, gradient
 from benchmarks.frontier_rivals import dp_ebm, opacus_scores
 from collegium.coordinator.selection.kernel_choice import kernel_spec, ridge_for
 from collegium.coordinator.settings.run_config import DRAWN_BANDWIDTH, SumsConfig, VotesConfig
@@ -85,9 +88,8 @@ from collegium_accounting.mechanisms.gnmax import GNMax
 from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
 
 DELTA = 1e-5
-STEPS, RATES = (10, 40), (1.0, 4.0)
+STEPS = (10, 40)
 SGD_RATES = (0.5, 4.0)
-ROUNDS, LOCAL_STEPS = 10, 4
 SAMPLING_RATE, NEAREST = 0.2, (0.003, 0.01, 0.03)  # the latter as parts of a sample
 QUERIES, TEACHERS = (25, 50, 100, 200, 400), 250
 INSTITUTIONS = {"hearts": 4, "hearts-elsewhere": 3, "hearts-elsewhere-others": 2}
@@ -475,50 +477,32 @@ class Methods:
     def noisy_gradient(self, epsilon: float) -> Floats:
         """Logistic regression by noisy full-batch gradients, the best of a grid on the test labels."""
         x, test = self.features
-        truth, best = self.split.test.labels(), (-1.0, np.zeros((0, self.classes)))
+        own, truth = (x, self.split.private.labels()), self.split.test.labels()
+        best = (-1.0, np.zeros((0, self.classes)))
         sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA)["sigma"]
         generator = np.random.default_rng(self.seed)
         for steps in STEPS:
             for rate in RATES:
                 weights = np.zeros((x.shape[1], self.classes), dtype=np.float32)
                 for _ in range(steps):
-                    weights -= rate * self._noisy_gradient(np.arange(len(x)), weights, sigma * steps**0.5, generator)
+                    weights -= rate * gradient(own, weights, sigma * steps**0.5, generator)
                 found = (test @ weights).astype(np.float64)
                 best = max(best, (float((found.argmax(axis=1) == truth).mean()), found), key=lambda one: one[0])
         return best[1]
 
-    def _noisy_gradient(
-        self, own: NDArray[np.int64], weights: NDArray[np.float32], noise: float, generator: np.random.Generator
-    ) -> NDArray[np.float32]:
-        """The mean gradient of the records at ``own``, each clipped at 1, with noise on their sum."""
-        x, labels = self.features[0][own], self.split.private.labels()[own]
-        scores = x @ weights
-        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-        errors = shares / shares.sum(axis=1, keepdims=True) - np.eye(self.classes, dtype=np.float32)[labels]
-        lengths = np.linalg.norm(errors, axis=1) * np.linalg.norm(x, axis=1)
-        gradient = x.T @ (errors / np.maximum(1.0, lengths)[:, None])
-        gradient += generator.normal(0.0, noise, gradient.shape).astype(np.float32)
-        found: NDArray[np.float32] = gradient / len(x) * x.shape[1] ** 0.5
-        return found
-
-    def dp_fedavg(self, epsilon: float, institutions: int) -> Floats:
-        """Federated averaging where every institution protects its own records; of two rates the better."""
-        generator = np.random.default_rng(self.seed)
-        parts = np.array_split(generator.permutation(len(self.split.private)), institutions)
-        truth, best = self.split.test.labels(), (-1.0, np.zeros((0, self.classes)))
-        sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA)["sigma"]
-        noise = sigma * (ROUNDS * LOCAL_STEPS) ** 0.5
-        for rate in RATES:
-            weights = np.zeros((self.features[0].shape[1], self.classes), dtype=np.float32)
-            for _ in range(ROUNDS):
-                local = [weights.copy() for _ in parts]
-                for own, part in zip(local, parts, strict=True):
-                    for _ in range(LOCAL_STEPS):
-                        own -= rate * self._noisy_gradient(part, own, noise, generator)
-                weights = np.mean(local, axis=0)
-            found = (self.features[1] @ weights).astype(np.float64)
-            best = max(best, (float((found.argmax(axis=1) == truth).mean()), found), key=lambda one: one[0])
-        return best[1]
+    def dp_fedavg(self, epsilons: list[float], institutions: int) -> list[Floats]:
+        """Flower's averaging where every institution protects its own records, by ε; of two rates the better."""
+        order, labels = (
+            np.random.default_rng(self.seed).permutation(len(self.split.private)),
+            self.split.private.labels(),
+        )
+        parts = [(self.features[0][own], labels[own]) for own in np.array_split(order, institutions)]
+        trials = []
+        for epsilon in epsilons:
+            sigma = ClassSums.within_budget({"classes": self.classes}, epsilon, DELTA)["sigma"]
+            trials += [Trial(rate, sigma * (ROUNDS * LOCAL_STEPS) ** 0.5) for rate in RATES]
+        found, truth, tried = averaged(parts, self.classes, trials, self.seed), self.split.test.labels(), len(RATES)
+        return [best_of(found[at : at + tried], self.features[1], truth) for at in range(0, len(found), tried)]
 
     def dp_sgd(self, epsilon: float, hidden: int = 0) -> Floats:
         """DP-SGD by Opacus on the same features or, with a hidden layer, on the inputs; of two rates the better."""
@@ -614,6 +598,9 @@ def rows_of(  # noqa: C901 -- one rival after the other
                 note("alone", None, found)
         if "pooled forest" in methods and split.task.inputs.kind == "table":
             note("pooled forest", None, made.pooled_forest())
+        if "dp-fedavg" in methods:
+            for epsilon, found in zip(epsilons, made.dp_fedavg(epsilons, INSTITUTIONS.get(name, 25)), strict=True):
+                note("dp-fedavg", epsilon, found)
         for epsilon in epsilons:
             if "class-sums" in methods:
                 note("class-sums", epsilon, made.class_sums(epsilon))
@@ -633,8 +620,6 @@ def rows_of(  # noqa: C901 -- one rival after the other
                 note("dp-sgd network", epsilon, made.dp_sgd(epsilon, hidden=64))
             if "gnmax" in methods:
                 note("gnmax", epsilon, made.gnmax(epsilon))
-            if "dp-fedavg" in methods:
-                note("dp-fedavg", epsilon, made.dp_fedavg(epsilon, INSTITUTIONS.get(name, 25)))
             if "private-knn" in methods:
                 note("private-knn", epsilon, made.private_knn(epsilon))
             if "dp-ebm" in methods and split.task.inputs.kind == "table" and made.classes == 2:
