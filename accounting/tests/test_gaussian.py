@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from collegium_accounting.errors import ConfigurationError
-from collegium_accounting.game.gaussian import gaussian_mechanism_profile
+from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
+from collegium_accounting.game.gaussian import gaussian_epsilon, gaussian_mechanism_profile
 from collegium_accounting.game.laws import RenyiLaw, VectorLaw, block_profile, discrete_vector
 from collegium_accounting.game.profile import compose
+from collegium_accounting.game.recursion import gaussian_profile
 from collegium_accounting.noise.distributed import NoiseShare
 from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
 
@@ -26,6 +27,24 @@ def test_four_releases_are_one_of_twice_the_sensitivity_and_composition_agrees()
     one, four = gaussian_mechanism_profile(0.1), gaussian_mechanism_profile(0.1 * math.sqrt(4))
     composed = compose([one, one, one, one]).epsilon(1e-5)
     assert four.attained(1e-5) <= composed <= 1.01 * four.epsilon(1e-5)
+
+
+@pytest.mark.parametrize("mu", [30.0, 34.0, 36.0, 60.0])
+def test_an_epsilon_beyond_the_exponents_of_doubles_is_neither_nothing_nor_a_warning(mu: float) -> None:
+    """e^ε passes the largest double at ε = 709.8. A pool check of σ = 0.1 beside others has a μ of 36."""
+    profile, exact = gaussian_mechanism_profile(mu), gaussian_epsilon(mu, 0.0, 1e-5)
+    assert profile.attained(1e-5) <= exact <= profile.epsilon(1e-5) <= 1.001 * exact
+    for epsilon in (0.9 * exact, exact, 2.0 * exact):
+        assert profile.delta(epsilon) >= gaussian_profile(np.array([-epsilon]), mu)[0]
+    both, composed = (
+        gaussian_epsilon(math.hypot(mu, 5.0), 0.0, 1e-5),
+        compose([profile, gaussian_mechanism_profile(5.0)]),
+    )
+    if exact < 600.0:
+        assert both <= composed.epsilon(1e-5) <= 1.01 * both
+    else:
+        with pytest.raises(UnsupportedAccounting):
+            composed.epsilon(1e-5)
 
 
 @pytest.mark.parametrize("mu", [0.0, -1.0, math.inf, math.nan])

@@ -5,7 +5,8 @@ from collegium_accounting.limits import MAX_PARTIES as MAX_PARTIES
 from collegium_accounting.limits import MAX_SUM_LENGTH as MAX_SUM_LENGTH
 from collegium_accounting.limits import MAX_WEIGHT_LEVELS as MAX_WEIGHT_LEVELS
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+"""Raised where the version before would read a message, a question, a sum or a signed step otherwise, or not at all."""
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """The largest message of the coordinator, such as a network, a projection or a roster."""

@@ -158,8 +158,9 @@ class RawParty:
     def send(self, data: bytes) -> None:
         self._outbox.put(data)
 
-    def hello(self, party: str, version: int = limits.PROTOCOL_VERSION) -> None:
-        self.send(pb.FromParty(hello=pb.Hello(protocol_version=version, party=party)).SerializeToString())
+    def hello(self, party: str, version: int = limits.PROTOCOL_VERSION, software: str = "") -> None:
+        hello = pb.Hello(protocol_version=version, party=party, software=software)
+        self.send(pb.FromParty(hello=hello).SerializeToString())
 
     def receive(self) -> pb.FromCoordinator:
         return pb.FromCoordinator.FromString(next(self._call))

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,15 +41,26 @@ _BETTER, _FAR_BETTER = 1.0, 3.5
 _BY_CHANCE = 0.003
 """With what probability a group of equal honest institutions differs: with three groups, one does in 100 runs."""
 _BY_CHANCE_ALONE = 1e-5
-"""The same of two sums of the same records; the tail is an approximation: of 160 honest sums two were below 0.003."""
+"""The same of two sums of the same records; how chance draws records is an approximation."""
 _BY_CHANCE_AGAIN, _HALF = 1e-3, 0.5
 """The same of what a group says in several rounds; and how long the difference must be, in units of the sums."""
+_MISSED = 1e-12
+"""What a probability here may be too large by."""
 LEFT_OUT = "are left out, as one of them spoils the result (ask each of them about its classes, units and columns)"
 
 
-Suspected = tuple[int, float]
-"""A group that is to be left out, and by how many standard deviations the classifier without it fits the others'
-records better, by the judge that counts."""
+class Suspected(NamedTuple):
+    """A group that is to be left out.
+
+    Parameters
+    ----------
+    group : its number.
+    deviations : by how many standard deviations the classifier without it fits the others' records better, by the
+        judge that counts.
+    """
+
+    group: int
+    deviations: float
 
 
 def suspicion(groups: Sequence[NoisySums], fit: Fit, spectrum: PoolSpectrum, classes: int) -> Suspected | None:
@@ -83,7 +95,7 @@ def suspicion(groups: Sequence[NoisySums], fit: Fit, spectrum: PoolSpectrum, cla
         for one in numbers
     ]
     told = [one for one in numbers if better[one] > _FAR_BETTER or (better[one] > _BETTER and chance[one] < _BY_CHANCE)]
-    return max(((one, better[one]) for one in told), key=lambda one: one[1], default=None)
+    return max((Suspected(one, better[one]) for one in told), key=lambda one: one.deviations, default=None)
 
 
 def differ(one: NoisySums, other: NoisySums, spectrum: PoolSpectrum, classes: int) -> bool:
@@ -217,12 +229,24 @@ def _squares(along: FloatArray, weights: FloatArray, classes: int, noise: float 
 def _beyond(squares: FloatArray, weights: FloatArray, classes: int) -> float:
     """With what probability a weighted sum of ``squares`` is so large, ``[axes]``, in units of their own variance.
 
-    It is about a multiple of χ² (Satterthwaite 1946).
+    Each is χ² with one degree of freedom less than there are classes. The law of their sum follows from its
+    characteristic function (Imhof 1961), summed at steps (Davies 1980) so short that what is above 1/step too has the
+    probability `_MISSED` at most (Chernoff's bound), and as long as terms are larger; what may lack is added.
     """
-    mean, spread = (classes - 1.0) * float(weights.sum()), 2.0 * (classes - 1.0) * float((weights**2).sum())
-    from scipy.special import gammaincc
-
-    return float(gammaincc(mean**2 / spread, float((weights * squares).sum()) * mean / spread))
+    degrees, largest = classes - 1.0, max(float(weights.max()), 1e-300)
+    shares, found = weights / largest, float((weights * squares).sum()) / largest
+    longest = -4.0 * math.log(_MISSED) - 2.0 * degrees * float(np.log1p(-shares / 2.0).sum())
+    if found >= longest:
+        return _MISSED
+    step, chance, first, length = 2.0 * math.pi / longest, 0.5, 0, 1.0
+    while length > _MISSED and first < 2**18:
+        places = first + np.arange(256) + 0.5
+        turned = 2.0 * step * places[:, None] * shares
+        lengths = np.exp(-degrees / 4.0 * np.log1p(turned**2).sum(axis=1))
+        angles = degrees / 2.0 * np.arctan(turned).sum(axis=1) - step * places * found
+        chance += float((lengths * np.sin(angles) / (math.pi * places)).sum())
+        first, length = first + 256, float(lengths[-1])
+    return min(1.0, max(0.0, chance) + length + _MISSED)
 
 
 @dataclass(frozen=True)
@@ -274,9 +298,8 @@ def judged(groups: Sequence[Part], check: Callable[[Part], None], suspected: Cal
         return Verdict(members, number, f"{', '.join(members[number])} {LEFT_OUT}: {spoilt.why}")
     if (found := suspected()) is None:
         return Verdict(members)
-    number, deviations = found
-    told = f"the records of all other groups are told better without them, by {deviations:.1f} standard errors"
-    return Verdict(members, number, f"{', '.join(members[number])} {LEFT_OUT}: {told}")
+    told = f"the records of all other groups are told better without them, by {found.deviations:.1f} standard errors"
+    return Verdict(members, found.group, f"{', '.join(members[found.group])} {LEFT_OUT}: {told}")
 
 
 def contradicted(groups: Sequence[Part], check: Callable[[Part], None]) -> tuple[int, Contradiction] | None:

@@ -124,7 +124,7 @@ class Releases:
             self._try_no_more()
         else:
             if way is not last and answered and not begun and not self.all_are(answered, last[1].sums):
-                self._try_no_more()  # a group lacked one, and all others were summed together
+                self._try_no_more()  # a group lacked several, and all others were summed together
             return answered, way[1]
         return self.release(*last, rule, self.asking.ready(last[1].sums)), last[1]
 

@@ -45,6 +45,7 @@ Voters = Literal["records", "party"]
 _TABLES = (
     *answered.TABLES,
     TABLE,
+    # Nobody reads how many `queries` there are: books of older versions have the column, and no row without it.
     "CREATE TABLE IF NOT EXISTS sums (run TEXT NOT NULL, round TEXT NOT NULL, asked BLOB NOT NULL, question BLOB, "
     "queries INTEGER NOT NULL, vector BLOB, noise BLOB, setup BLOB UNIQUE, terms TEXT, left_before BLOB, state BLOB, "
     "began TEXT NOT NULL, PRIMARY KEY (run, round)) STRICT",

@@ -36,7 +36,7 @@ from collegium.protocol.messages import Reply, Request
 from collegium.protocol.question import Question
 from collegium.protocol.replies import Counts, Description, Failure, Fitted, Prepared, ReplyBody
 from collegium.protocol.requests import Ask, Describe, Fit, HoldPool, SecureSumStep, ShowLedger, ShowReleased
-from collegium.version import __version__
+from collegium.version import SOFTWARE
 from collegium_accounting.units import IntArray
 
 _log = logging.getLogger(__name__)
@@ -317,7 +317,7 @@ class Party:
         latest = None if asked_last is None else TeacherSettings.model_validate_json(asked_last)
         return Description(
             party=self.name,
-            software=f"collegium {__version__}",
+            software=SOFTWARE,
             teachers=latest.per_party if latest else 0,
             teacher_kind=latest.kind[:64] if latest else "",
             ledger_head="" if head is None else str(head),

@@ -49,7 +49,7 @@ from collegium.protocol.loop_thread import LoopThread, SharedLoop
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.replies import Failure
 from collegium.protocol.v1 import collegium_pb2 as pb
-from collegium.version import __version__
+from collegium.version import SOFTWARE
 
 logger = logging.getLogger("collegium.party")
 
@@ -183,7 +183,7 @@ class PartySession:
         hello = pb.Hello(
             protocol_version=limits.PROTOCOL_VERSION,
             party=credentials.name,
-            software=f"collegium {__version__}",
+            software=SOFTWARE,
             rehearsal=self._rehearses,
         )
         with Stream(loop, self._address, credentials) as stream:
@@ -234,7 +234,7 @@ class PartySession:
                     self._worker.reply_to(None)
 
     def _take_welcome(self, welcome: pb.Welcome) -> "Worker":
-        require_version(welcome.protocol_version, "the coordinator", "this party")
+        require_version(welcome, "the coordinator", "this party")
         if welcome.rehearsal != self._rehearses:
             raise OtherPurpose(OtherPurpose.rehearsal if self._rehearses else OtherPurpose.study)
         task = parse_json(Task, welcome.task_json[: limits.MAX_JSON_BYTES], "a task")

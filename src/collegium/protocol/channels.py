@@ -23,6 +23,8 @@ from collegium.errors import (
 from collegium.protocol.certificates import Role, Subject, read_certificate, read_subject
 from collegium.protocol.grpc_tls13 import grpc
 from collegium.protocol.identities import Credentials
+from collegium.protocol.v1 import collegium_pb2 as pb
+from collegium.version import SOFTWARE
 
 SERVICE = "collegium.v1.Consortium"
 ATTEND = f"/{SERVICE}/Attend"
@@ -193,12 +195,14 @@ def error_of(status: grpc.StatusCode, details: str | None, metadata: Iterable[An
     return Unreachable(f"the connection failed: {text or status.name}")
 
 
-def require_version(spoken: int, speaker: str, reader: str) -> None:
-    """Raise VersionMismatch unless what ``speaker`` says it speaks is the protocol of ``reader``."""
-    if spoken != limits.PROTOCOL_VERSION:
+def require_version(said: pb.Hello | pb.Welcome, speaker: str, reader: str) -> None:
+    """Raise VersionMismatch, which names both versions, unless ``speaker`` speaks the protocol of ``reader``."""
+    if said.protocol_version != limits.PROTOCOL_VERSION:
+        plain = 0 < len(said.software) <= 64 and said.software.isprintable()
         raise VersionMismatch(
-            f"{speaker} speaks version {spoken} of the protocol, {reader} {limits.PROTOCOL_VERSION}: install the same "
-            "version of Collegium on both sides"
+            f"{speaker} ({said.software if plain else 'an unknown version'}) speaks version {said.protocol_version} of "
+            f"the protocol, {reader} ({SOFTWARE}) {limits.PROTOCOL_VERSION}: install the same version of Collegium on "
+            "both sides"
         )
 
 

@@ -46,6 +46,7 @@ from collegium.protocol.replies import Description, Failure
 from collegium.protocol.requests import Describe
 from collegium.protocol.roster import Roster, RosterEntry
 from collegium.protocol.v1 import collegium_pb2 as pb
+from collegium.version import SOFTWARE
 
 
 def expired(kits: Kits, folder: Path, name: str, role: str, hosts: tuple[str, ...] = ()) -> Credentials:
@@ -193,19 +194,38 @@ def test_a_hello_in_another_party_s_name_is_refused(kits: Kits, hub: Hub) -> Non
     assert hub.log.wait_for("refused").party == "ash"
 
 
-def test_another_protocol_version_is_named_to_the_party(kits: Kits, hub: Hub) -> None:
+SAME = f"({SOFTWARE}) {limits.PROTOCOL_VERSION}: install the same version of Collegium on both sides"
+
+
+@pytest.mark.parametrize(
+    ("software", "named"),
+    [("collegium 0.2.0", "collegium 0.2.0"), ("", "an unknown version"), ("\x1b[0m", "an unknown version")],
+    ids=["named", "silent", "hostile"],
+)
+def test_both_sides_read_both_versions_where_a_party_has_an_older_one(
+    kits: Kits, hub: Hub, software: str, named: str
+) -> None:
     with RawParty(kits.parties["ash"], hub.address) as raw:
-        raw.hello("ash", version=limits.PROTOCOL_VERSION + 1)
+        raw.hello("ash", version=1, software=software)
         status, error = raw.refusal()
-    assert status is grpc.StatusCode.FAILED_PRECONDITION
-    assert isinstance(error, VersionMismatch) and "version 2" in str(error)
+    assert status is grpc.StatusCode.FAILED_PRECONDITION and isinstance(error, VersionMismatch)
+    assert str(error) == f"this party ({named}) speaks version 1 of the protocol, the coordinator {SAME}"
+    refused = hub.log.wait_for("refused")
+    assert (refused.party, refused.detail) == ("ash", str(error))
 
 
-def test_a_party_leaves_a_coordinator_of_another_version(kits: Kits, serve: Serve) -> None:
-    welcome = pb.FromCoordinator(welcome=pb.Welcome(protocol_version=2, consortium="oaks", task_json="{}"))
-    with fake_coordinator(kits.coordinator, welcome.SerializeToString()) as address:
+def test_a_party_leaves_a_coordinator_of_another_version_and_names_both(kits: Kits, serve: Serve) -> None:
+    welcome = pb.Welcome(protocol_version=1, consortium="oaks", task_json="{}", software="collegium 0.2.0")
+    with fake_coordinator(kits.coordinator, pb.FromCoordinator(welcome=welcome).SerializeToString()) as address:
         error = serve(kits.parties["ash"], address).ended()
     assert isinstance(error, VersionMismatch)
+    assert str(error) == f"the coordinator (collegium 0.2.0) speaks version 1 of the protocol, this party {SAME}"
+
+
+def test_coordinator_and_party_name_their_versions_to_each_other(kits: Kits, hub: Hub) -> None:
+    with RawParty(kits.parties["ash"], hub.address) as raw:
+        raw.hello("ash")
+        assert raw.receive().welcome.software == SOFTWARE
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"", b"\x12\x03\x0a\x01a"], ids=["garbage", "empty", "request"])
@@ -239,7 +259,7 @@ def test_a_stream_that_says_nothing_is_closed(kits: Kits, listen: Listen) -> Non
     "data",
     [
         b"\xff\xff\xff\xff",
-        pb.FromParty(hello=pb.Hello(protocol_version=1, party="ash")).SerializeToString(),
+        pb.FromParty(hello=pb.Hello(protocol_version=limits.PROTOCOL_VERSION, party="ash")).SerializeToString(),
         b"\x00" * (limits.MAX_REPLY_BYTES + 1),
     ],
     ids=["garbage", "second hello", "oversized"],

@@ -139,7 +139,7 @@ def test_what_a_party_cannot_use_is_its_last_word_whatever_was_sent_meanwhile(ki
 
 
 def test_another_protocol_version_ends_with_one_line(kits: Kits, tmp_path: Path) -> None:
-    welcome = pb.FromCoordinator(welcome=pb.Welcome(protocol_version=2, consortium="oaks", task_json="{}"))
+    welcome = pb.FromCoordinator(welcome=pb.Welcome(protocol_version=1, consortium="oaks", task_json="{}"))
     with fake_coordinator(kits.coordinator, welcome.SerializeToString()) as address:
         status, _, line = run("serve", write_config(tmp_path, kits, "ash", address))
     assert status == 4 and line.startswith("VersionMismatch:") and "install the same version" in line

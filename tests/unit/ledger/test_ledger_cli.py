@@ -147,7 +147,7 @@ def test_verify_accuses_no_party_that_signs_while_it_walks(
     [
         ({"answers": "many"}, "what alpha agreed to: it cannot be read"),
         ({"units": {}}, "what alpha agreed to: it cannot be read"),
-        ({"counted": "as I like"}, "a step of a mechanism in an unknown form"),
+        ({"counted": "as I like"}, "what alpha agreed to: it states a step of a mechanism in an unknown form"),
         ({"stage": "free"}, "what alpha agreed to: gnmax has no step 'free'"),
         ({"mechanism": "not-here"}, "what alpha agreed to: "),
     ],

@@ -35,15 +35,15 @@ def ask(members: Members, request: bytes, *, name: str = "ash", code: str = CODE
 
 
 def refused(decision: Decision, words: str) -> Members:
-    assert isinstance(decision[1], IdentityError)
-    assert words in str(decision[1])
-    return decision[0]
+    assert isinstance(decision.answer, IdentityError)
+    assert words in str(decision.answer)
+    return decision.members
 
 
 def let_in(decision: Decision) -> Members:
-    assert isinstance(decision[1], bytes), decision[1]
-    verify_issued(read_certificate(decision[1]), AUTHORITY.certificate)
-    return decision[0]
+    assert isinstance(decision.answer, bytes), decision.answer
+    verify_issued(read_certificate(decision.answer), AUTHORITY.certificate)
+    return decision.members
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def test_no_code_is_kept() -> None:
 def test_the_right_code_certifies_the_keys_that_were_sent(request_pem: bytes) -> None:
     decision = ask(expecting("ash"), request_pem)
     members = let_in(decision)
-    assert isinstance(decision[1], bytes)
-    subject = read_subject(read_certificate(decision[1]))
+    assert isinstance(decision.answer, bytes)
+    subject = read_subject(read_certificate(decision.answer))
     assert (subject.name, subject.role) == ("ash", "party")
     assert members.roster().signing_keys() == {"ash": subject.signing_key}
     members.roster().require_certified(AUTHORITY.pem)

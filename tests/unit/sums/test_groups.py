@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.absent import absent
 from support.keys import keys_in_order
 from support.sums_scene import dies_opening
 
@@ -24,7 +25,7 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, SecureSumStep
-from collegium.protocol.secure_sum import plan_graph
+from collegium.protocol.secure_sum import Phase, plan_graph
 from collegium.protocol.secure_sum.errors import InsufficientPlan
 from collegium.protocol.secure_sum.groups import group_of, groups_of, plan_groups
 from collegium.settings import validate_config
@@ -103,9 +104,9 @@ def test_two_classes_have_groups_at_an_epsilon_of_1_beside_an_evaluation_and_a_p
     assert (division(ten, parties).groups, division(ten, parties).once) == (3, True)
 
 
-NAMES = tuple(f"clinic-{number:02}" for number in range(12))
-NINE = NAMES[:9]
-SIZES = dict(zip(NAMES, range(30, 30 + 20 * 12, 20), strict=True))
+FIFTEEN = tuple(f"clinic-{number:02}" for number in range(15))
+NAMES, NINE = FIFTEEN[:12], FIFTEEN[:9]
+SIZES = dict(zip(FIFTEEN, range(30, 30 + 20 * 15, 20), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +217,24 @@ def test_a_group_that_lacks_a_party_is_summed_with_the_others(
     _, about = kept(tmp_path)
     assert about["parties"] == [[name for name in NINE if name != late]]
     assert record.rounds[-1].answered == 8 and record.labels is not None and record.labels.answered == 297
+
+
+def test_once_a_group_was_short_of_parties_no_later_sum_of_the_run_needs_all_of_them(
+    shuffled: Examples, public: PublicData, tmp_path: Path
+) -> None:
+    """In groups of five, two of whom may collude: with four of them there, two add all the noise, and else three."""
+    parties = institutions(shuffled, FIFTEEN)
+    of_five, of_four = (0.2 * math.sqrt(bound_squared(10)) * math.sqrt(5 / honest) for honest in (3, 2))
+
+    def by_groups(folder: Path) -> list[float]:
+        driven(parties, public, folder, sums={"rounds": 3}).label()
+        found = [load_arrays(file, "released vector")[1] for file in folder.glob("released-*")]
+        return [one["noise"][0] for one in found if len(one["parties"]) == 3]
+
+    assert by_groups(tmp_path / "all") == pytest.approx([of_five] * 3)
+    for name in sorted(groups_of(parties.signing_keys, 3)[0])[:2]:
+        absent(parties, name, Phase.MASK, 1)  # the first sum is then of the other thirteen, together
+    assert by_groups(tmp_path / "two away") == pytest.approx([of_four] * 2)
 
 
 def test_sums_of_groups_that_were_begun_are_opened_by_another_process(

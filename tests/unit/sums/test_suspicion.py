@@ -1,14 +1,16 @@
 """A group is named where it spoils the result for the others, and an honest one is not. All noise is from seeds."""
 
+import itertools
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 from support.sums_scene import POOL, SPEC, TASK
 
-from collegium.coordinator.groups import Suspected, Verdict, changed, differ, judged, suspicion
+from collegium.coordinator.groups import Suspected, Verdict, _beyond, changed, differ, judged, suspicion
 from collegium.coordinator.journal import Part
 from collegium.coordinator.kinds.class_sums import _JudgedRounds
 from collegium.data import Examples
@@ -75,7 +77,7 @@ def test_the_group_of_shifted_classes_is_named(
         liar = seed % groups
         sent = [shifted(own, factor) if number == liar else own for number, own in enumerate(honest)]
         found = named(released(sent, groups, seed), spectrum)
-        assert found is not None and found[0] == liar
+        assert found is not None and found.group == liar
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -140,6 +142,33 @@ def test_honest_groups_have_not_changed_where_records_lie_otherwise_than_the_poo
     assert not changed(before, after, spectrum, CLASSES)
     if sigma < 1.0:
         assert differ(added_up(after), added_up(before), spectrum, CLASSES), "so much the pool misleads here"
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_an_honest_difference_is_as_rare_as_its_probability_says(classes: int) -> None:
+    """100,000 sums of squares under weights that fall; each assertion fails by chance with probability 1e-5 at most.
+
+    With two classes a multiple of χ² with the same mean and spread is passed three times as often as it says at 0.003.
+    """
+    eigenvalues, random = 1.0 / np.arange(1.0, 61.0), np.random.default_rng(9)
+    weights = eigenvalues / (eigenvalues + 4.0)
+    drawn = random.chisquare(classes - 1, (100_000, len(weights))) @ weights
+    for chance in (0.01, 0.003, 0.001):
+        low, high = 0.0, float(drawn.max()) * 4.0
+        while high - low > 1e-6 * high:
+            middle = (low + high) / 2.0
+            rarer = _beyond(np.full(len(weights), middle / weights.sum()), weights, classes) < chance
+            low, high = (low, middle) if rarer else (middle, high)
+        expected = len(drawn) * chance
+        assert abs(int((drawn > high).sum()) - expected) < 5.0 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("axes", [4, 40])
+def test_equal_weights_give_the_law_of_one_sum_of_squares(axes: int) -> None:
+    for classes, squares in itertools.product((3, 10), (0.5, 2.0, 4.0)):
+        found = _beyond(np.full(axes, squares * (classes - 1)), np.full(axes, 0.3), classes)
+        assert 0.0 <= found - chi2.sf(axes * squares * (classes - 1), axes * (classes - 1)) < 1e-10
+    assert _beyond(np.full(axes, 1e9), np.full(axes, 0.3), 3) <= 1e-12
 
 
 def test_a_group_that_contradicts_itself_is_left_out_and_two_are_refused() -> None:

@@ -105,8 +105,7 @@ def _epsilon_beside(values: Values, beside: Profile, delta: float) -> float:
     lie above V.
     """
     found = 0.0
-    r = np.insert(exp(-_grid(values)[::-1]), 0, 0.0)
-    upper = np.insert(values.upper[::-1], 0, 1.0)
+    r, upper = _knots(values)
     for other in beside.directions:
         masses, s = kinks(other.upper, other.step), _grid(other)
 
@@ -140,10 +139,16 @@ def _grid(values: Values) -> FloatArray:
     return values.start + multiples(0, len(values.upper) - 1, values.step)
 
 
+def _knots(values: Values) -> tuple[FloatArray, FloatArray]:
+    """r = e^ε, ascending from 0, and δ there. Where e^ε passes double precision, δ is at most that of the last one."""
+    s = _grid(values)
+    held = s >= -_LARGEST_EXPONENT
+    return np.insert(exp(-s[held][::-1]), 0, 0.0), np.insert(values.upper[held][::-1], 0, 1.0)
+
+
 def _delta(values: Values, epsilon: float) -> float:
     """The chord in r = e^ε between grid points; constant where r is larger than all of them."""
-    r = np.insert(exp(-_grid(values)[::-1]), 0, 0.0)
-    return float(interpolate(exp(min(epsilon, 700.0)), r, np.insert(values.upper[::-1], 0, 1.0)))
+    return float(interpolate(exp(min(epsilon, _LARGEST_EXPONENT)), *_knots(values)))
 
 
 def _epsilon(values: Values, delta: float) -> float:
@@ -152,22 +157,23 @@ def _epsilon(values: Values, delta: float) -> float:
         raise UnsupportedAccounting(
             f"δ = {delta:g} is below what this profile resolves ({values.upper[0]:.2g}); ask for a larger delta"
         )
-    r = exp(-_grid(values)[above - 1 : above + 1])
+    s = _grid(values)[above - 1 : above + 1]
+    past = max(0.0, -float(s[0]) - _LARGEST_EXPONENT)
+    r = exp(-s - past)  # in units of e^past, as double precision may not hold e^ε
     if above == len(values.upper):
         low, high, r = values.upper[-1], 1.0, np.append(r, 0.0)
     else:
         low, high = values.upper[above - 1], values.upper[above]
     share = (delta - low) / (high - low) if high > low else 0.0
     found = r[0] + share * (r[1] - r[0])
-    return float(log(found)) if found > 0.0 else -math.inf
+    return float(log(found)) + past if found > 0.0 else -math.inf
 
 
 def _resampled(values: Values, step: float) -> tuple[int, FloatArray]:
     """The value function at multiples of ``step``: chords through a chord's points are above it again."""
     first = math.ceil(values.start / step - 1e-9)
     s = multiples(first, -first, step)
-    r = np.insert(exp(-_grid(values)[::-1]), 0, 0.0)
-    return first, interpolate(exp(-s), r, np.insert(values.upper[::-1], 0, 1.0))
+    return first, interpolate(exp(np.minimum(-s, _LARGEST_EXPONENT)), *_knots(values))
 
 
 def in_double_precision(terms: int) -> float:

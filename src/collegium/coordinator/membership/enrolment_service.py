@@ -83,7 +83,7 @@ class Registrar:
     def _enrol(self, ask: AskEnrolment) -> Enrolled:
         def step(before: Members) -> tuple[Members, Decision]:
             decision = decide(before, self.authority, ask, days=self.days, now=utc_now())
-            return decision[0], decision
+            return decision.members, decision
 
         members, outcome = self.members.change(step)
         if not isinstance(outcome, bytes):

@@ -7,7 +7,7 @@ from it and may be shown to anybody.
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -130,8 +130,17 @@ class Members(Frozen):
         return Roster(consortium=self.consortium, parties=entries)
 
 
-Decision = tuple[Members, bytes | IdentityError]
-"""What becomes of a request to be enrolled: the members after it, and a certificate or the reason why not."""
+class Decision(NamedTuple):
+    """What becomes of a request to be enrolled.
+
+    Parameters
+    ----------
+    members : as they are after it.
+    answer : a certificate, PEM, or the reason why there is none.
+    """
+
+    members: Members
+    answer: bytes | IdentityError
 
 
 def decide(members: Members, authority: Authority, ask: AskEnrolment, *, days: int, now: datetime) -> Decision:
@@ -144,25 +153,25 @@ def decide(members: Members, authority: Authority, ask: AskEnrolment, *, days: i
     try:
         asked, role, key = read_request(request_pem)
     except IdentityError as error:
-        return members, error
+        return Decision(members, error)
     if (asked, role) != (name, "party"):
-        return members, IdentityError(f"the signing request is not for the party {name[:64]!r}")
+        return Decision(members, IdentityError(f"the signing request is not for the party {name[:64]!r}"))
     member = members.members.get(name, Member())
     if member.enrolled and member.signing_key == key.hex():
         return _certify(members, authority, member, request_pem, days=days, now=now)
     if member.request_pem is not None and read_request(member.request_pem.encode())[2] == key:
-        return members, IdentityError(_NOT_SIGNED)
+        return Decision(members, IdentityError(_NOT_SIGNED))
     # Compared in any case, so that the answer to an unknown name takes as long.
     held = member.code or JoinCode(digest="0" * 64, expires_utc=now)
     if not is_code(name, ask.code, held.digest):
-        return _note_wrong(members, name, member), IdentityError(_NOT_KNOWN)
+        return Decision(_note_wrong(members, name, member), IdentityError(_NOT_KNOWN))
     if now > held.expires_utc:
         expired = f"the join code of {name} expired on {held.expires_utc.date()}: ask the consortium for a new one"
-        return members, IdentityError(expired)
+        return Decision(members, IdentityError(expired))
     others = {other.signing_key for known, other in members.members.items() if known != name}
     if key.hex() in member.revoked_keys or key.hex() in others:
         spent = "these keys were revoked or are another's: enrol in a new folder, which makes new ones"
-        return members, IdentityError(spent)
+        return Decision(members, IdentityError(spent))
     return _certify(members, authority, member, request_pem, days=days, now=now)
 
 
@@ -174,15 +183,15 @@ def _certify(
     if authority.key is not None:
         certificate = authority.issue(request_pem, name=name, role=role, days=days, now=now)
         enrolled = _enrolled(member, certificate.decode(), key.hex())
-        return members.with_member(name, enrolled), certificate
+        return Decision(members.with_member(name, enrolled), certificate)
     held = None if member.certificate_pem is None else read_certificate(member.certificate_pem.encode())
     fits = held is not None and member.enrolled and is_for(held, request_pem)
     if held is None or not fits or held.not_valid_after_utc - now < RENEW_BEFORE:
         kept = member.model_copy(update={"code": None, "request_pem": request_pem.decode()})
         members = members.with_member(name, kept)
     if fits and member.certificate_pem is not None:
-        return members, member.certificate_pem.encode()
-    return members, IdentityError(_NOT_SIGNED)
+        return Decision(members, member.certificate_pem.encode())
+    return Decision(members, IdentityError(_NOT_SIGNED))
 
 
 def _enrolled(member: Member, certificate_pem: str, key: str) -> Member:

@@ -29,7 +29,7 @@ from collegium.protocol.certificates import read_certificate, read_subject
 from collegium.protocol.identities import Credentials
 from collegium.protocol.rehearsals import is_rehearsal
 from collegium.protocol.roster import Roster
-from collegium.version import __version__
+from collegium.version import SOFTWARE
 from collegium.whole_files import read_whole
 from collegium_accounting.game.laws import RenyiLaw, VectorLaw
 
@@ -70,7 +70,7 @@ def facts_of(run: Path, made_utc: str) -> dict[str, Any]:
     recorded = _recorded(run, ledger.parent, held)
     facts = {
         "format": FORMAT,
-        "software": f"collegium {__version__}",
+        "software": SOFTWARE,
         "made_utc": made_utc,
         "ledger": spent,
         "recorded": recorded,
@@ -140,7 +140,7 @@ def check_statement(run: Path, file: Path, key: bytes | None = None) -> Mapping[
         raise LedgerCorrupt(f"the statement does not say of {', '.join(differing) or 'ε'} what the ledger does")
     if facts["words"] != plain(words_of(facts["ledger"], facts["recorded"])) or (page and text != render(statement)):
         made = facts["software"]
-        if made != f"collegium {__version__}":
+        if made != SOFTWARE:
             raise ConfigurationError(f"the figures agree; the words are of {made}: check them with that version")
         raise LedgerCorrupt("the words of the statement were changed: the ledger bears out its figures alone")
     return statement

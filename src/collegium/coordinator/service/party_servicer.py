@@ -26,6 +26,7 @@ from collegium.protocol.messages import Reply
 from collegium.protocol.replies import Failure, ReplyBody
 from collegium.protocol.roster import Roster
 from collegium.protocol.v1 import collegium_pb2 as pb
+from collegium.version import SOFTWARE
 
 logger = logging.getLogger("collegium.sessions")
 
@@ -150,7 +151,7 @@ class PartyServicer:
         if message.WhichOneof("body") != "hello":
             raise ProtocolViolation("a party says Hello first")
         hello = message.hello
-        require_version(hello.protocol_version, "this party", "the coordinator")
+        require_version(hello, "this party", "the coordinator")
         if hello.party != subject.name:
             raise IdentityError(f"the certificate is {subject.name}'s, the Hello says {hello.party[:64]!r}")
         self._roster.admit(subject)
@@ -160,6 +161,7 @@ class PartyServicer:
             task_json=self._task_json,
             rehearsal=self._rehearsal,
             hears_computing=True,
+            software=SOFTWARE,
         )
         await context.write(pb.FromCoordinator(welcome=welcome).SerializeToString())
         if hello.rehearsal != self._rehearsal:  # it reads why from the Welcome

@@ -71,7 +71,7 @@ def check_witness(party: str, witness: Witness, charged: Sequence[Charged], iden
     Returns the names of other ledgers under which it agreed to something.
     """
     rounds = [(terms.blocks[purpose].step, n) for terms, held in charged for purpose, n in held.items()]
-    others, alike = set(), Counter[str]()
+    others, alike, lie = set(), Counter[str](), ""
     try:
         for said in json.loads(witness.agreed):
             ledger, mode, answers = str(said.pop("ledger")), said.pop("mode"), int(said.pop("answers"))
@@ -89,15 +89,16 @@ def check_witness(party: str, witness: Witness, charged: Sequence[Charged], iden
             answers = alike[apart]
             if paid < (answers if counted else 1):
                 named = ", ".join(f"{name} {value}" for name, value in mechanism.parameters().items())
-                raise LedgerCorrupt(
+                lie = (
                     f"{party} signed that it agreed to {answers} answers for {mechanism.name} ({named}), and the "
                     f"ledger charges {paid} of that cost: one of them lies"
                 )
-    except LedgerCorrupt:
-        raise
+                break
     except (CollegiumError, ValueError, TypeError, KeyError, AttributeError) as error:
         why = error if isinstance(error, CollegiumError) else "it cannot be read"
         raise LedgerCorrupt(f"what {party} agreed to: {why}") from None
+    if lie:
+        raise LedgerCorrupt(lie)
     return sorted(others)
 
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from collegium.protocol.v1 import secure_sum_pb2 as collegium_dot_protocol_dot_v1_dot_secure__sum__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%collegium/protocol/v1/collegium.proto\x12\x0c\x63ollegium.v1\x1a&collegium/protocol/v1/secure_sum.proto\"\xb7\x01\n\tFromParty\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.collegium.v1.HelloH\x00\x12$\n\x05reply\x18\x02 \x01(\x0b\x32\x13.collegium.v1.ReplyH\x00\x12(\n\x07leaving\x18\x03 \x01(\x0b\x32\x15.collegium.v1.LeavingH\x00\x12,\n\tcomputing\x18\x04 \x01(\x0b\x32\x17.collegium.v1.ComputingH\x00\x42\x06\n\x04\x62ody\"\xc7\x01\n\x0f\x46romCoordinator\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.collegium.v1.WelcomeH\x00\x12(\n\x07request\x18\x02 \x01(\x0b\x32\x15.collegium.v1.RequestH\x00\x12*\n\x08\x66\x61rewell\x18\x03 \x01(\x0b\x32\x16.collegium.v1.FarewellH\x00\x12,\n\x06roster\x18\x04 \x01(\x0b\x32\x1a.collegium.v1.RosterUpdateH\x00\x42\x06\n\x04\x62ody\"U\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\r\n\x05party\x18\x02 \x01(\t\x12\x10\n\x08software\x18\x03 \x01(\t\x12\x11\n\trehearsal\x18\x04 \x01(\x08\"\x17\n\x07Leaving\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\"\x1f\n\tComputing\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"v\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x12\n\nconsortium\x18\x02 \x01(\t\x12\x11\n\ttask_json\x18\x03 \x01(\t\x12\x11\n\trehearsal\x18\x04 \x01(\x08\x12\x17\n\x0fhears_computing\x18\x05 \x01(\x08\"#\n\x0cRosterUpdate\x12\x13\n\x0broster_json\x18\x01 \x01(\t\"\x1a\n\x08\x46\x61rewell\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xc7\x03\n\x07Request\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x31\n\x08\x64\x65scribe\x18\n \x01(\x0b\x32\x1d.collegium.v1.DescribeRequestH\x00\x12\x32\n\thold_pool\x18\x0b \x01(\x0b\x32\x1d.collegium.v1.HoldPoolRequestH\x00\x12-\n\npool_chunk\x18\x0c \x01(\x0b\x32\x17.collegium.v1.PoolChunkH\x00\x12\'\n\x03\x66it\x18\r \x01(\x0b\x32\x18.collegium.v1.FitRequestH\x00\x12\'\n\x03\x61sk\x18\x0e \x01(\x0b\x32\x18.collegium.v1.AskRequestH\x00\x12\x34\n\nsecure_sum\x18\x0f \x01(\x0b\x32\x1e.collegium.v1.SecureSumRequestH\x00\x12\x36\n\x0bshow_ledger\x18\x10 \x01(\x0b\x32\x1f.collegium.v1.ShowLedgerRequestH\x00\x12:\n\rshow_released\x18\x11 \x01(\x0b\x32!.collegium.v1.ShowReleasedRequestH\x00\x42\x06\n\x04\x62ody\"\x8b\x03\n\x05Reply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12$\n\x05\x65rror\x18\t \x01(\x0b\x32\x13.collegium.v1.ErrorH\x00\x12\x30\n\x0b\x64\x65scription\x18\n \x01(\x0b\x32\x19.collegium.v1.DescriptionH\x00\x12-\n\npool_state\x18\x0b \x01(\x0b\x32\x17.collegium.v1.PoolStateH\x00\x12/\n\x0bledger_head\x18\x0c \x01(\x0b\x32\x18.collegium.v1.LedgerHeadH\x00\x12&\n\x06\x66itted\x18\r \x01(\x0b\x32\x14.collegium.v1.FittedH\x00\x12&\n\x06\x63ounts\x18\x0e \x01(\x0b\x32\x14.collegium.v1.CountsH\x00\x12\x32\n\nsecure_sum\x18\x0f \x01(\x0b\x32\x1c.collegium.v1.SecureSumReplyH\x00\x12*\n\x08prepared\x18\x10 \x01(\x0b\x32\x16.collegium.v1.PreparedH\x00\x42\x06\n\x04\x62ody\"&\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x11\n\x0f\x44\x65scribeRequest\"|\n\x0b\x44\x65scription\x12\r\n\x05party\x18\x01 \x01(\t\x12\x10\n\x08software\x18\x02 \x01(\t\x12\x10\n\x08teachers\x18\x03 \x01(\r\x12\x14\n\x0cteacher_kind\x18\x04 \x01(\t\x12\x13\n\x0bledger_head\x18\x05 \x01(\t\x12\x0f\n\x07persons\x18\x06 \x01(\x08\"9\n\tArraySpec\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\r\"8\n\x0fHoldPoolRequest\x12%\n\x04pool\x18\x01 \x01(\x0b\x32\x17.collegium.v1.ArraySpec\"V\n\tPoolChunk\x12%\n\x04pool\x18\x01 \x01(\x0b\x32\x17.collegium.v1.ArraySpec\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"E\n\tPoolState\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\"S\n\x11ShowLedgerRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\x0f\n\x07\x64igests\x18\x02 \x03(\x0c\x12\x0f\n\x07settled\x18\x03 \x03(\x0c\x12\r\n\x05terms\x18\x04 \x03(\x0c\"=\n\nLedgerHead\x12\x0c\n\x04head\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x0e\n\x06\x61greed\x18\x03 \x01(\t\"\"\n\nFitRequest\x12\x14\n\x0cteacher_json\x18\x01 \x01(\t\"\x1a\n\x06\x46itted\x12\x10\n\x08teachers\x18\x01 \x01(\r\">\n\nAskRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x10\n\x08question\x18\x03 \x01(\x0c\"L\n\x06\x43ounts\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\r\x12\x13\n\x0b\x65ntry_bytes\x18\x03 \x01(\r\x12\x0e\n\x06\x63ounts\x18\x04 \x01(\x0c\"\x1c\n\x08Prepared\x12\x10\n\x08round_id\x18\x01 \x01(\t\"]\n\x13ShowReleasedRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0e\n\x06\x63ounts\x18\x03 \x03(\x01\x12\x16\n\x0enoise_variance\x18\x04 \x01(\x01\x32R\n\nConsortium\x12\x44\n\x06\x41ttend\x12\x17.collegium.v1.FromParty\x1a\x1d.collegium.v1.FromCoordinator(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%collegium/protocol/v1/collegium.proto\x12\x0c\x63ollegium.v1\x1a&collegium/protocol/v1/secure_sum.proto\"\xb7\x01\n\tFromParty\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.collegium.v1.HelloH\x00\x12$\n\x05reply\x18\x02 \x01(\x0b\x32\x13.collegium.v1.ReplyH\x00\x12(\n\x07leaving\x18\x03 \x01(\x0b\x32\x15.collegium.v1.LeavingH\x00\x12,\n\tcomputing\x18\x04 \x01(\x0b\x32\x17.collegium.v1.ComputingH\x00\x42\x06\n\x04\x62ody\"\xc7\x01\n\x0f\x46romCoordinator\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.collegium.v1.WelcomeH\x00\x12(\n\x07request\x18\x02 \x01(\x0b\x32\x15.collegium.v1.RequestH\x00\x12*\n\x08\x66\x61rewell\x18\x03 \x01(\x0b\x32\x16.collegium.v1.FarewellH\x00\x12,\n\x06roster\x18\x04 \x01(\x0b\x32\x1a.collegium.v1.RosterUpdateH\x00\x42\x06\n\x04\x62ody\"U\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\r\n\x05party\x18\x02 \x01(\t\x12\x10\n\x08software\x18\x03 \x01(\t\x12\x11\n\trehearsal\x18\x04 \x01(\x08\"\x17\n\x07Leaving\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\"\x1f\n\tComputing\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x88\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x12\n\nconsortium\x18\x02 \x01(\t\x12\x11\n\ttask_json\x18\x03 \x01(\t\x12\x11\n\trehearsal\x18\x04 \x01(\x08\x12\x17\n\x0fhears_computing\x18\x05 \x01(\x08\x12\x10\n\x08software\x18\x06 \x01(\t\"#\n\x0cRosterUpdate\x12\x13\n\x0broster_json\x18\x01 \x01(\t\"\x1a\n\x08\x46\x61rewell\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xc7\x03\n\x07Request\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x31\n\x08\x64\x65scribe\x18\n \x01(\x0b\x32\x1d.collegium.v1.DescribeRequestH\x00\x12\x32\n\thold_pool\x18\x0b \x01(\x0b\x32\x1d.collegium.v1.HoldPoolRequestH\x00\x12-\n\npool_chunk\x18\x0c \x01(\x0b\x32\x17.collegium.v1.PoolChunkH\x00\x12\'\n\x03\x66it\x18\r \x01(\x0b\x32\x18.collegium.v1.FitRequestH\x00\x12\'\n\x03\x61sk\x18\x0e \x01(\x0b\x32\x18.collegium.v1.AskRequestH\x00\x12\x34\n\nsecure_sum\x18\x0f \x01(\x0b\x32\x1e.collegium.v1.SecureSumRequestH\x00\x12\x36\n\x0bshow_ledger\x18\x10 \x01(\x0b\x32\x1f.collegium.v1.ShowLedgerRequestH\x00\x12:\n\rshow_released\x18\x11 \x01(\x0b\x32!.collegium.v1.ShowReleasedRequestH\x00\x42\x06\n\x04\x62ody\"\x8b\x03\n\x05Reply\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12$\n\x05\x65rror\x18\t \x01(\x0b\x32\x13.collegium.v1.ErrorH\x00\x12\x30\n\x0b\x64\x65scription\x18\n \x01(\x0b\x32\x19.collegium.v1.DescriptionH\x00\x12-\n\npool_state\x18\x0b \x01(\x0b\x32\x17.collegium.v1.PoolStateH\x00\x12/\n\x0bledger_head\x18\x0c \x01(\x0b\x32\x18.collegium.v1.LedgerHeadH\x00\x12&\n\x06\x66itted\x18\r \x01(\x0b\x32\x14.collegium.v1.FittedH\x00\x12&\n\x06\x63ounts\x18\x0e \x01(\x0b\x32\x14.collegium.v1.CountsH\x00\x12\x32\n\nsecure_sum\x18\x0f \x01(\x0b\x32\x1c.collegium.v1.SecureSumReplyH\x00\x12*\n\x08prepared\x18\x10 \x01(\x0b\x32\x16.collegium.v1.PreparedH\x00\x42\x06\n\x04\x62ody\"&\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x11\n\x0f\x44\x65scribeRequest\"|\n\x0b\x44\x65scription\x12\r\n\x05party\x18\x01 \x01(\t\x12\x10\n\x08software\x18\x02 \x01(\t\x12\x10\n\x08teachers\x18\x03 \x01(\r\x12\x14\n\x0cteacher_kind\x18\x04 \x01(\t\x12\x13\n\x0bledger_head\x18\x05 \x01(\t\x12\x0f\n\x07persons\x18\x06 \x01(\x08\"9\n\tArraySpec\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\r\"8\n\x0fHoldPoolRequest\x12%\n\x04pool\x18\x01 \x01(\x0b\x32\x17.collegium.v1.ArraySpec\"V\n\tPoolChunk\x12%\n\x04pool\x18\x01 \x01(\x0b\x32\x17.collegium.v1.ArraySpec\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"E\n\tPoolState\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\"S\n\x11ShowLedgerRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\x0f\n\x07\x64igests\x18\x02 \x03(\x0c\x12\x0f\n\x07settled\x18\x03 \x03(\x0c\x12\r\n\x05terms\x18\x04 \x03(\x0c\"=\n\nLedgerHead\x12\x0c\n\x04head\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x0e\n\x06\x61greed\x18\x03 \x01(\t\"\"\n\nFitRequest\x12\x14\n\x0cteacher_json\x18\x01 \x01(\t\"\x1a\n\x06\x46itted\x12\x10\n\x08teachers\x18\x01 \x01(\r\">\n\nAskRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x10\n\x08question\x18\x03 \x01(\x0c\"L\n\x06\x43ounts\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\r\x12\x13\n\x0b\x65ntry_bytes\x18\x03 \x01(\r\x12\x0e\n\x06\x63ounts\x18\x04 \x01(\x0c\"\x1c\n\x08Prepared\x12\x10\n\x08round_id\x18\x01 \x01(\t\"]\n\x13ShowReleasedRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0e\n\x06\x63ounts\x18\x03 \x03(\x01\x12\x16\n\x0enoise_variance\x18\x04 \x01(\x01\x32R\n\nConsortium\x12\x44\n\x06\x41ttend\x12\x17.collegium.v1.FromParty\x1a\x1d.collegium.v1.FromCoordinator(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,46 +42,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEAVING']._serialized_end=593
   _globals['_COMPUTING']._serialized_start=595
   _globals['_COMPUTING']._serialized_end=626
-  _globals['_WELCOME']._serialized_start=628
-  _globals['_WELCOME']._serialized_end=746
-  _globals['_ROSTERUPDATE']._serialized_start=748
-  _globals['_ROSTERUPDATE']._serialized_end=783
-  _globals['_FAREWELL']._serialized_start=785
-  _globals['_FAREWELL']._serialized_end=811
-  _globals['_REQUEST']._serialized_start=814
-  _globals['_REQUEST']._serialized_end=1269
-  _globals['_REPLY']._serialized_start=1272
-  _globals['_REPLY']._serialized_end=1667
-  _globals['_ERROR']._serialized_start=1669
-  _globals['_ERROR']._serialized_end=1707
-  _globals['_DESCRIBEREQUEST']._serialized_start=1709
-  _globals['_DESCRIBEREQUEST']._serialized_end=1726
-  _globals['_DESCRIPTION']._serialized_start=1728
-  _globals['_DESCRIPTION']._serialized_end=1852
-  _globals['_ARRAYSPEC']._serialized_start=1854
-  _globals['_ARRAYSPEC']._serialized_end=1911
-  _globals['_HOLDPOOLREQUEST']._serialized_start=1913
-  _globals['_HOLDPOOLREQUEST']._serialized_end=1969
-  _globals['_POOLCHUNK']._serialized_start=1971
-  _globals['_POOLCHUNK']._serialized_end=2057
-  _globals['_POOLSTATE']._serialized_start=2059
-  _globals['_POOLSTATE']._serialized_end=2128
-  _globals['_SHOWLEDGERREQUEST']._serialized_start=2130
-  _globals['_SHOWLEDGERREQUEST']._serialized_end=2213
-  _globals['_LEDGERHEAD']._serialized_start=2215
-  _globals['_LEDGERHEAD']._serialized_end=2276
-  _globals['_FITREQUEST']._serialized_start=2278
-  _globals['_FITREQUEST']._serialized_end=2312
-  _globals['_FITTED']._serialized_start=2314
-  _globals['_FITTED']._serialized_end=2340
-  _globals['_ASKREQUEST']._serialized_start=2342
-  _globals['_ASKREQUEST']._serialized_end=2404
-  _globals['_COUNTS']._serialized_start=2406
-  _globals['_COUNTS']._serialized_end=2482
-  _globals['_PREPARED']._serialized_start=2484
-  _globals['_PREPARED']._serialized_end=2512
-  _globals['_SHOWRELEASEDREQUEST']._serialized_start=2514
-  _globals['_SHOWRELEASEDREQUEST']._serialized_end=2607
-  _globals['_CONSORTIUM']._serialized_start=2609
-  _globals['_CONSORTIUM']._serialized_end=2691
+  _globals['_WELCOME']._serialized_start=629
+  _globals['_WELCOME']._serialized_end=765
+  _globals['_ROSTERUPDATE']._serialized_start=767
+  _globals['_ROSTERUPDATE']._serialized_end=802
+  _globals['_FAREWELL']._serialized_start=804
+  _globals['_FAREWELL']._serialized_end=830
+  _globals['_REQUEST']._serialized_start=833
+  _globals['_REQUEST']._serialized_end=1288
+  _globals['_REPLY']._serialized_start=1291
+  _globals['_REPLY']._serialized_end=1686
+  _globals['_ERROR']._serialized_start=1688
+  _globals['_ERROR']._serialized_end=1726
+  _globals['_DESCRIBEREQUEST']._serialized_start=1728
+  _globals['_DESCRIBEREQUEST']._serialized_end=1745
+  _globals['_DESCRIPTION']._serialized_start=1747
+  _globals['_DESCRIPTION']._serialized_end=1871
+  _globals['_ARRAYSPEC']._serialized_start=1873
+  _globals['_ARRAYSPEC']._serialized_end=1930
+  _globals['_HOLDPOOLREQUEST']._serialized_start=1932
+  _globals['_HOLDPOOLREQUEST']._serialized_end=1988
+  _globals['_POOLCHUNK']._serialized_start=1990
+  _globals['_POOLCHUNK']._serialized_end=2076
+  _globals['_POOLSTATE']._serialized_start=2078
+  _globals['_POOLSTATE']._serialized_end=2147
+  _globals['_SHOWLEDGERREQUEST']._serialized_start=2149
+  _globals['_SHOWLEDGERREQUEST']._serialized_end=2232
+  _globals['_LEDGERHEAD']._serialized_start=2234
+  _globals['_LEDGERHEAD']._serialized_end=2295
+  _globals['_FITREQUEST']._serialized_start=2297
+  _globals['_FITREQUEST']._serialized_end=2331
+  _globals['_FITTED']._serialized_start=2333
+  _globals['_FITTED']._serialized_end=2359
+  _globals['_ASKREQUEST']._serialized_start=2361
+  _globals['_ASKREQUEST']._serialized_end=2423
+  _globals['_COUNTS']._serialized_start=2425
+  _globals['_COUNTS']._serialized_end=2501
+  _globals['_PREPARED']._serialized_start=2503
+  _globals['_PREPARED']._serialized_end=2531
+  _globals['_SHOWRELEASEDREQUEST']._serialized_start=2533
+  _globals['_SHOWRELEASEDREQUEST']._serialized_end=2626
+  _globals['_CONSORTIUM']._serialized_start=2628
+  _globals['_CONSORTIUM']._serialized_end=2710
 # @@protoc_insertion_point(module_scope)

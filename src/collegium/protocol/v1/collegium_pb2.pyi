@@ -56,18 +56,20 @@ class Computing(_message.Message):
     def __init__(self, request_id: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol_version", "consortium", "task_json", "rehearsal", "hears_computing")
+    __slots__ = ("protocol_version", "consortium", "task_json", "rehearsal", "hears_computing", "software")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CONSORTIUM_FIELD_NUMBER: _ClassVar[int]
     TASK_JSON_FIELD_NUMBER: _ClassVar[int]
     REHEARSAL_FIELD_NUMBER: _ClassVar[int]
     HEARS_COMPUTING_FIELD_NUMBER: _ClassVar[int]
+    SOFTWARE_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     consortium: str
     task_json: str
     rehearsal: bool
     hears_computing: bool
-    def __init__(self, protocol_version: _Optional[int] = ..., consortium: _Optional[str] = ..., task_json: _Optional[str] = ..., rehearsal: _Optional[bool] = ..., hears_computing: _Optional[bool] = ...) -> None: ...
+    software: str
+    def __init__(self, protocol_version: _Optional[int] = ..., consortium: _Optional[str] = ..., task_json: _Optional[str] = ..., rehearsal: _Optional[bool] = ..., hears_computing: _Optional[bool] = ..., software: _Optional[str] = ...) -> None: ...
 
 class RosterUpdate(_message.Message):
     __slots__ = ("roster_json",)
