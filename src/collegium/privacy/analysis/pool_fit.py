@@ -50,7 +50,7 @@ class PoolFit(Frozen):
             return (
                 f"The pool may not fit the records: about {100 * self.missing:.0f} % of them lie where it has too few "
                 f"inputs (p = {self.p_value:.2g}). Look for a class, a group or a unit of measurement that it lacks, "
-                "and add such inputs to it before you buy labels, or do without a pool where inputs are rows or vectors."
+                "and add such inputs to it before you buy labels, or do without a pool (tables, vectors)."
             )
         return (
             f"The pool shows no gap (p = {self.p_value:.2g}); if {100 * min(1.0, self.noticed):.0f} % of the records "
