@@ -160,3 +160,14 @@ def test_a_column_of_a_table_counts_by_the_root_of_its_deviation() -> None:
     )
     assert balanced[1] / balanced[0] == pytest.approx(np.sqrt(deviations[1] / deviations[0]), rel=0.02)
     assert deviations[1] / deviations[0] > 2.0
+
+
+def test_a_column_in_which_the_pool_is_all_alike_does_not_part_the_records_from_it() -> None:
+    """All of the pool's are of ward c, and the records of others: their vectors differ as if they were of ward c."""
+    columns = (NumberColumn(name="age", low=0, high=1), CategoryColumn(name="ward", categories=("a", "b", "c")))
+    inputs, generator = TableInputs(columns=columns), np.random.default_rng(8)
+    ages = np.stack([generator.random(400), np.zeros(400)], axis=1)
+    pool, elsewhere = (np.concatenate([ages, np.eye(4)[np.full(400, ward)]], axis=1).astype("f4") for ward in (2, 0))
+    kernel = KernelMap.of_pool(kernel_spec(SumsConfig(), pool, inputs, 2, 8.0, 0), pool, inputs)
+    assert (kernel(elsewhere) == kernel(pool)).all()
+    assert np.linalg.matrix_rank(kernel(elsewhere).astype(np.float64)) > 10

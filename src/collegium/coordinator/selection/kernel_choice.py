@@ -24,8 +24,8 @@ from collegium.models.kernels import RIDGES, KernelSpec
 from collegium_accounting.units import IntArray
 
 _SOME = 512
-_LEAST_VARIANCE = 1024.0
-"""Of a column of a table: a thousandth of the square of its range."""
+_LEAST_VARIANCE = 4096.0
+"""Of a column of a table that counts: 1/256 of its range squared, as where one input in 500 has another value."""
 
 
 def kernel_spec(  # noqa: PLR0913 -- all that a kernel follows from
@@ -97,14 +97,18 @@ def _features(settings: SumsConfig, pool: NDArray[Any], inputs: Inputs) -> Featu
 
 
 def _balanced(ranks: Features, pool: NDArray[Any], inputs: TableInputs) -> Features:
-    """Ranks of which each column counts by the root of its deviation: neither many categories nor few decide alone."""
+    """Ranks of which each column counts by the root of its deviation: neither many categories nor few decide alone.
+
+    One in which nearly all of the pool's inputs are alike does not count: records that differ from them there, such as
+    those of others in a column that tells institutions apart, would be far from all landmarks, and all alike.
+    """
     variances = extract(ranks, pool, inputs).var(axis=0)
     if len(variances) ** 2 > MAX_PROJECTION_ENTRIES:
         return ranks
     widths = [column.width for column in inputs.columns]
     of_columns = np.add.reduceat(variances, np.cumsum([0, *widths[:-1]]))
-    weights = np.maximum(of_columns, _LEAST_VARIANCE) ** -0.25
-    weights = np.rint(weights * (PROJECTION_ONE / weights.max()))
+    weights = np.where(of_columns >= _LEAST_VARIANCE, np.maximum(of_columns, 1e-9) ** -0.25, 0.0)
+    weights = np.rint(weights * (PROJECTION_ONE / max(float(weights.max()), 1e-300)))
     return replace(ranks, projection=np.diag(np.repeat(weights, widths)).astype(np.float32))
 
 
