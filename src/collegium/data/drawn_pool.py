@@ -67,9 +67,12 @@ def drawn_by(shares: bytes, inputs: Inputs) -> tuple[NDArray[np.float32], NDArra
     """
     if isinstance(inputs, VectorInputs):
         mean, away = np.split(read_mean(shares, inputs), [inputs.size])
-        # Nearly normal, of variance 1, and the same on every machine.
-        deviations = (_generator(inputs, shares).random((4, DRAWN, inputs.size)).sum(axis=0) - 2.0) * np.sqrt(3.0)
-        return ((mean + deviations * away) / MEAN_ONE).astype(np.float32), np.empty(0, dtype=np.int64)
+        # Four uniform numbers added up are nearly normal, and the same on every machine.
+        generator, deviations = _generator(inputs, shares), np.full((DRAWN, inputs.size), -2.0)
+        for _ in range(4):
+            deviations += generator.random(deviations.shape)
+        deviations *= np.sqrt(3.0) * away
+        return ((mean + deviations) / MEAN_ONE).astype(np.float32), np.empty(0, dtype=np.int64)
     table = read_shares(shares, inputs)
     assert isinstance(inputs, TableInputs)
     generator, everyone = _generator(inputs, shares), np.zeros(DRAWN, dtype=np.int64)

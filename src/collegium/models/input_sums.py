@@ -31,6 +31,8 @@ DOUBT = 2.0
 """How many times what noise explains is taken off cells: rows in wrong places cost more than rows in any place."""
 LEAST_EVEN = 0.05
 """What part of each column is drawn as the schema alone would have it, whatever the sum says."""
+LEAST_SPREAD = 0.01
+"""What part of the squared length of vectors is not their mean's, whatever the sum says."""
 _AT_ONCE = 2**12
 _STEPS = 2**20
 
@@ -92,10 +94,17 @@ def shares_of(values: IntArray, noise: float, classes: int, inputs: Inputs) -> b
     if isinstance(inputs, TableInputs):
         return _shares_of_cells(sums, noise / code, classes, inputs)
     one = count_of_one(classes)
-    unit = math.sqrt(REST) * max(float(values[-1]), noise, float(one)) / one
-    seen = sums[0, :-1] / unit
-    mean = seen * _kept(seen, noise / code / unit, 1.0)
-    away = math.sqrt(max(0.0, 1.0 - float(mean @ mean)) / len(mean))
+    count = max(float(values[-1]), noise, float(one))
+    unit = math.sqrt(REST) * count / one
+    seen, of_entry = sums[0, :-1] / unit, noise / code / unit
+    mean = seen * _kept(seen, of_entry, 1.0)
+    squared = float(mean @ mean)
+    # By as much the noise on the mean and on the count may lengthen it. Drawn all alike, inputs would tell none apart.
+    longer = 2.0 * math.hypot(math.sqrt(squared) * of_entry, squared * noise / count)
+    spread = min(max(1.0 - squared, longer, LEAST_SPREAD), 1.0)
+    if spread > 1.0 - squared:
+        mean *= math.sqrt((1.0 - spread) / squared)
+    away = math.sqrt(spread / len(mean))
     return bytes(np.rint(np.clip(np.append(mean, away), -1.0, 1.0) * MEAN_ONE).astype("<i4").tobytes())
 
 

@@ -146,6 +146,19 @@ def test_vectors_are_drawn_about_the_mean_of_the_records() -> None:
             drawn_by(spoilt, VECTORS.inputs)
 
 
+@pytest.mark.parametrize("sigma", [0.0, 5.0, 20.0])
+def test_vectors_are_never_drawn_all_alike(sigma: float) -> None:
+    """Where records are much alike, noise may make their mean longer than they are. The map would tell none apart."""
+    random = np.random.default_rng(5)
+    x = (np.linspace(0.2, 1.0, 12) + 0.02 * random.normal(size=(200, 12))).astype(np.float32)
+    values = RecordsOfClasses(Examples(x, random.integers(0, 3, 200)), VECTORS).of_inputs()
+    noise = sigma * np.sqrt(bound_squared(3))
+    for seed in range(10):
+        rows, _ = drawn_by(shares_of(noisy(values, noise, seed), noise, 3, VECTORS.inputs), VECTORS.inputs)
+        assert rows.std(axis=0).min() > 0.02
+        assert np.square(rows).sum(axis=1).mean() == pytest.approx(1.0, abs=0.05)
+
+
 def test_a_record_is_in_one_cell_of_each_column_whatever_stands_beside_it() -> None:
     """To the last bit in blocks of 1, 7 and all; also at the ends of a range, and where a value is missing."""
     found = cells_of(GRID, TABLE)
@@ -350,3 +363,22 @@ def test_a_run_without_a_pool_tells_a_rare_class_in_a_corner_of_the_schema(tmp_p
     student = coordinator.fit()
     test, truth = many(500, 1)
     assert (student.predict(test)[truth == 2] == "yes").mean() > 0.5
+
+
+def test_a_lie_in_the_first_sum_under_a_map_is_left_out_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So much noise that only the sum of inputs is by groups: nobody can be named, and later sums are by groups."""
+    honest, x, labels = Answers.compute, *many(900)
+
+    def compute(self: Answers, question: SumClasses, asked: Any) -> Any:
+        return honest(self, question, asked) * (5000 if (question.number, self.own.name) == (2, "p0") else 1)
+
+    monkeypatch.setattr(Answers, "compute", compute)
+    parties = {f"p{number}": (x[number::9], labels[number::9]) for number in range(9)}
+    local = cg.LocalParties(parties, TASK, folder=tmp_path / "parties", seed=1)
+    coordinator = cg.Coordinator(local, epsilon=0.15, folder=tmp_path / "run", evaluation_share=0.2)
+    assert len(coordinator.label()) == DRAWN
+    coordinator.fit()
+    assert coordinator.evaluation is not None, "what it counts is not held against the sum that was left out"
+    assert coordinator.epsilon <= 0.15

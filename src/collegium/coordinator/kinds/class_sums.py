@@ -426,9 +426,10 @@ class SumsOfRun:
         """
         if not self.held or self._asking.per_party:
             return []
-        heard = self._judged.heard
+        heard = [one for one in self._judged.heard if one not in self._judged.doubted]
         # A sum of inputs that are vectors does not count them by class: the first one under a map does.
-        further = heard[1:2] if heard[0].asking.of_inputs else []
+        by_class_too = [one for one in heard if not one.asking.of_inputs and one.asking.weights is None]
+        further = by_class_too[:1] if self._asking.facts.config.input_entries else []
         found = []
         for one in (_first_by_groups(heard), *further):
             kept = Released(self._judged.verdict.kept(one.groups))
@@ -530,7 +531,8 @@ class SumsOfRun:
             if networks := self._trainer.networks_of(found):
                 return _NETWORKS + networks
             self._judged.spectra[self._asking.map] = found.spectrum
-        if self._asking.per_party:
+        # Weights follow from sums under the map: of inputs there are none, where no later sum was believed yet.
+        if self._asking.per_party or self._held[-1].of_inputs:
             return b""
         ways, here = self._ways, self._releases.asking.here.keys()
         sums = ways[0 if self._releases.all_are(here, ways[-1]) else -1]
