@@ -10,7 +10,6 @@ of the four centres' accuracies, which that benchmark publishes.
 """
 
 import argparse
-import json
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from sklearn.model_selection import train_test_split
 
 from benchmarks.frontier import DELTA as THEIRS
-from benchmarks.frontier import Floats, Methods, Row, Split
+from benchmarks.frontier import Floats, Methods, Row, Split, keep
 from benchmarks.frontier_rivals import dp_ebm
 from collegium.data import Examples, data_root, default_task
 from collegium.data.drawn_pool import drawn_pool
@@ -177,9 +176,7 @@ def main() -> None:
     found = measured(epsilons, asked.seeds, asked.parties, asked.methods.split(","))
     print(table(found))
     if asked.json is not None:
-        kept = [Row(**one) for one in json.loads(asked.json.read_text("utf-8"))] if asked.json.exists() else []
-        merged = {(row.set, row.method, row.epsilon): row for row in [*kept, *rows_of(found)]}
-        asked.json.write_text(json.dumps([vars(row) for row in merged.values()], indent=1) + "\n", encoding="utf-8")
+        keep(rows_of(found), asked.json)
 
 
 if __name__ == "__main__":

@@ -394,13 +394,13 @@ class Methods:
     def rounds(self, epsilon: float, rounds: int) -> Floats:
         """Scores of the test records by the classifier of so many rounds, without a pool after one of inputs."""
         split, sigma, inputs = self.split, self._sigma(epsilon, rounds), self.split.task.inputs
+        base = self
         if split.drawn:
             rounds -= 1
             summed = self._released(self.records.of_inputs(), sigma, [self.seed, rounds])
             shares = shares_of(summed.values, summed.noise, self.classes, inputs)
-            own = Methods(split, self.seed, len(self.spec.landmarks), shares=shares).under(sigma / rounds**0.5)
-        else:
-            own = self.under(sigma / rounds**0.5)
+            base = Methods(split, self.seed, len(self.spec.landmarks), shares=shares)
+        own = base.under(sigma / rounds**0.5)
         sums, weights = NoisySums(own.spec, (), drawn=split.drawn), None
         for number in range(rounds):
             exact = own.records.sums(own.kernel, weights) if number else own.sums
@@ -492,10 +492,8 @@ class Methods:
 
     def dp_fedavg(self, epsilons: list[float], institutions: int) -> list[Floats]:
         """Flower's averaging where every institution protects its own records, by ε; of two rates the better."""
-        order, labels = (
-            np.random.default_rng(self.seed).permutation(len(self.split.private)),
-            self.split.private.labels(),
-        )
+        labels = self.split.private.labels()
+        order = np.random.default_rng(self.seed).permutation(len(labels))
         parts = [(self.features[0][own], labels[own]) for own in np.array_split(order, institutions)]
         trials = []
         for epsilon in epsilons:
@@ -653,6 +651,17 @@ def table(rows: list[Row], epsilons: list[float]) -> str:
     return "\n".join(lines)
 
 
+def keep(rows: list[Row], path: Path) -> None:
+    """Write the rows into a file, in which others stay; so does one without noise of more seeds."""
+    kept = [Row(**one) for one in json.loads(path.read_text("utf-8"))] if path.exists() else []
+    merged = {(row.set, row.method, row.epsilon): row for row in kept}
+    for row in rows:
+        key, unasked = (row.set, row.method, row.epsilon), row.method == "no noise"
+        if not (unasked and key in merged and merged[key].seeds > row.seeds):
+            merged[key] = row
+    path.write_text(json.dumps([vars(row) for row in merged.values()], indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Run the sets that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -672,13 +681,7 @@ def main() -> None:
         rows += rows_of(name, epsilons, asked.seeds, list(methods), asked.landmarks, asked.parties)
         print(table([row for row in rows if row.set == name], epsilons), flush=True)
         if asked.json is not None:
-            kept = [Row(**one) for one in json.loads(asked.json.read_text("utf-8"))] if asked.json.exists() else []
-            merged = {(row.set, row.method, row.epsilon): row for row in kept}
-            for row in rows:
-                key, unasked = (row.set, row.method, row.epsilon), row.method == "no noise"
-                if not (unasked and key in merged and merged[key].seeds > row.seeds):
-                    merged[key] = row
-            asked.json.write_text(json.dumps([vars(row) for row in merged.values()], indent=1) + "\n", encoding="utf-8")
+            keep(rows, asked.json)
 
 
 if __name__ == "__main__":

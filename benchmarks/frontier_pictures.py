@@ -74,8 +74,8 @@ def plot(rows: list[Row], path: Path) -> None:
     """Accuracy against ε, one panel for each set of ``SETS`` on which rivals were run and whose pool is its own."""
     figure, panels = plt.subplots(2, 5, figsize=(10, 4.8), layout="constrained")
     shown: dict[str, Any] = {}
-    compared = [name for name in SETS if any((row.set, row.method) == (name, "dp-fedavg") for row in rows)]
-    compared = [name for name in compared if "elsewhere" not in name]
+    rivals = {row.set for row in rows if row.method == "dp-fedavg"}
+    compared = [name for name in SETS if name in rivals and "elsewhere" not in name]
     for panel, name in zip(panels.flat, compared, strict=False):
         shown |= draw(panel, rows, name, DRAWN)
         panel.set_title(f"{name}, AUROC in %" if name == "diabetes" else f"{name}, %")

@@ -94,7 +94,7 @@ def counted_by_evaluation(cells: FloatArray, noise: float, parties: tuple[str, .
     return Counted("the evaluation", parties, total, math.sqrt(classes) * of_class, per_class, of_class)
 
 
-def counted_of_inputs(where: str, values: IntArray, noise: float, parties: tuple[str, ...]) -> Counted:
+def counted_in_cells(where: str, values: IntArray, noise: float, parties: tuple[str, ...]) -> Counted:
     """The records that cells count to one of which each record adds; ``values`` and ``noise`` as released."""
     one = record_counts.ONE
     return Counted(where, parties, float(values.sum()) / one, noise / one * math.sqrt(len(values)))

@@ -51,7 +51,7 @@ from collegium.data.drawn_pool import DRAWN, drawn_by
 from collegium.data.task import Task
 from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
-from collegium.models.kernels import KernelMap, KernelSpec
+from collegium.models.kernels import KernelSpec
 from collegium.models.pool_shares import of_frequencies, shares_in_classes, threshold
 from collegium.models.pool_spectrum import DROWNED, KAPPA, SHORT, PoolSpectrum
 from collegium_accounting.mechanisms.class_sums import ONE, code_one, count_of_one
@@ -185,7 +185,7 @@ class NoisySums:
     def of_pool(self, pool: NDArray[Any], task: Task, device: str = "cpu") -> "OfPool":
         """What these rounds say of the pool's inputs; computed once."""
         if not self._found:
-            spectrum = _spectrum_of(self.kernel, pool, task, device)
+            spectrum = PoolSpectrum.under(self.kernel, pool, task.inputs, device)
             sums = _or_drawn(self, spectrum, task)
             student, known, said = sums._fit(spectrum, task)
             clear = _has(sums, _CLEAR, spectrum, len(task.classes), sums._noise())
@@ -218,7 +218,7 @@ class NoisySums:
         pool : the one whose inputs are the landmarks.
         spectrum : of that pool under ``kernel``; computed where it is None.
         """
-        found = spectrum or _spectrum_of(self.kernel, pool, task, device)
+        found = spectrum or PoolSpectrum.under(self.kernel, pool, task.inputs, device)
         return _or_drawn(self, found, task)._fit(found, task)[0]
 
     def _fit(self, found: PoolSpectrum, task: Task) -> tuple[KernelStudent, _Filtered, _Classes]:
@@ -343,11 +343,6 @@ class NoisySums:
             differing = spectrum.axes.T @ (sums[:-1] - count * np.outer(spectrum.mean, frequent))
         prior = np.maximum(frequent + 1.0 / classes, 0.1 / classes)
         return _Classes(differing, np.asarray(prior / prior.sum()))
-
-
-def _spectrum_of(spec: KernelSpec, pool: NDArray[Any], task: Task, device: str) -> PoolSpectrum:
-    kernel = KernelMap.of_pool(spec, pool, task.inputs, device)
-    return PoolSpectrum.of_pool(kernel, spec.inputs_among(pool, task.inputs))
 
 
 def _or_drawn(sums: NoisySums, spectrum: PoolSpectrum, task: Task) -> NoisySums:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.models.kernels import CONSTANT, KernelMap
+from collegium.data.task import Inputs
+from collegium.models.kernels import CONSTANT, KernelMap, KernelSpec
 from collegium_accounting.mechanisms.class_sums import ONE, code_one
 
 KAPPA = 3.0
@@ -49,6 +50,12 @@ class PoolSpectrum:
     eigenvalues: NDArray[np.float64]
     axes: NDArray[np.float64]
     vectors: NDArray[np.float32]
+
+    @classmethod
+    def under(cls, spec: KernelSpec, pool: NDArray[Any], inputs: Inputs, device: str = "cpu") -> "PoolSpectrum":
+        """Under the map that ``spec`` describes: of the ``pool``, or of the inputs that are drawn in its place."""
+        among = spec.inputs_among(pool, inputs)
+        return cls.of_pool(KernelMap.of_pool(spec, pool, inputs, device), among)
 
     @classmethod
     def of_pool(cls, kernel: KernelMap, pool: NDArray[Any]) -> "PoolSpectrum":

@@ -37,7 +37,7 @@ from collegium.errors import ConfigurationError, Contradiction, DataError, Proto
 from collegium.models.codes import Weights
 from collegium.models.input_sums import by_class, shares_of
 from collegium.models.kernel_student import KernelStudent
-from collegium.models.kernels import KernelMap, KernelSpec
+from collegium.models.kernels import KernelSpec
 from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS, NoisySums, Round
 from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.protocol.kinds.class_sums import SumClasses
@@ -317,8 +317,7 @@ class _JudgedRounds:
         """Of the pool under the map of that round; computed once."""
         if asking.map not in self.spectra:
             pool, inputs = asking.facts.pool, asking.facts.config.task.inputs
-            kernel = KernelMap.of_pool(asking.spec, pool, inputs, self._device)
-            self.spectra[asking.map] = PoolSpectrum.of_pool(kernel, asking.spec.inputs_among(pool, inputs))
+            self.spectra[asking.map] = PoolSpectrum.under(asking.spec, pool, inputs, self._device)
         return self.spectra[asking.map]
 
     def _of_groups(self, members: Sequence[tuple[str, ...]], heard: Sequence[_Heard]) -> list[NoisySums]:

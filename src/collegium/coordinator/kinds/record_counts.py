@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from collegium.coordinator.asking import RunQuestion
-from collegium.coordinator.contradictions import Counted, check_shares, counted_of_inputs
+from collegium.coordinator.contradictions import Counted, check_shares, counted_in_cells
 from collegium.coordinator.journal import Name, Part, Released
 from collegium.coordinator.release import Releases, WholeVector
 from collegium.coordinator.rounds.rounds import terms_of
@@ -326,7 +326,7 @@ class OtherCounts(CountsOnce, CountSettings):
 
 def _records_in(part: str, released: Released | Part) -> Counted:
     """How many records counts are of to one cell of which each record adds."""
-    return counted_of_inputs(part.replace("_", " "), released.values, released.noise, released.parties)
+    return counted_in_cells(part.replace("_", " "), released.values, released.noise, released.parties)
 
 
 def other_counts(setup: RunSetup, notes: RunNotes, ledger_id: str) -> list[OtherCounts]:

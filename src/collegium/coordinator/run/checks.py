@@ -32,7 +32,6 @@ from collegium.data.task import OWN_CHOICE, ImageInputs
 from collegium.data.teacher_kinds import BUILT_IN, OF_IMAGES, import_path
 from collegium.errors import ConfigurationError, StorageError
 from collegium.limits import FEW_PARTIES
-from collegium.models.kernels import KernelMap
 from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS
 from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.privacy.analysis.evaluation import records_needed
@@ -231,7 +230,7 @@ def _needed(config: RunConfig, sums: VoteSum, parties: int, public: PublicData) 
         sums = sums.together
     noise = mechanism.noise_votes * of_mean
     spec = kernel_spec(config.sums, pool, task.inputs, len(task.classes), noise, config.seed or 0)
-    spectrum = PoolSpectrum.of_pool(KernelMap.of_pool(spec, pool, task.inputs), pool)
+    spectrum = PoolSpectrum.under(spec, pool, task.inputs)
     by_first = division(config, parties).noise if once else 1.0  # which is by groups
     deviation = _noise(mechanism, Releases.ways(sums)[0], parties) * (of_mean * by_first)
     needed = spectrum.contributions_needed(deviation, len(task.classes))
