@@ -62,6 +62,7 @@ def attempts(power: int, scale: float, kind: type[Sampler] = Sampler) -> Iterato
     return every_draw(bits, lambda: int(sampler.draw(1)[0]), 3, 4)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(("power", "scale"), SMALL)
 @pytest.mark.parametrize(("word_bits", "most_bits"), [pytest.param(4, 12, marks=pytest.mark.bits), (6, 6), (10, 0)])
 def test_every_draw_from_a_table_is_what_all_numbers_of_its_interval_lead_to(power, scale, word_bits, most_bits):

@@ -81,6 +81,7 @@ def test_the_closed_forms_are_the_sums(scale: float) -> None:
     assert noise.duel(x) == pytest.approx(np.array(duels), abs=1e-13)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(("scale", "close"), [(1.0, 0.999), (3.0, 0.999), (12.0, 0.99)])
 def test_real_histograms_never_pass_the_bound_of_their_difference_and_come_close(scale: float, close: float) -> None:
     """Classes in every order: rivals before, between and behind the two between which a vote moves."""
@@ -197,6 +198,7 @@ def test_a_sampled_vote_gains_no_more_than_its_bound(direction: Direction) -> No
     assert passed == 0 and closest >= 0.98
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(("classes", "rounds"), [(3, 2), (3, 3), (4, 2)])
 def test_no_policy_on_all_histograms_passes_the_profile_and_one_comes_close(classes: int, rounds: int) -> None:
     """Every adaptive choice among histograms of few votes, in every order of the classes, played exactly."""

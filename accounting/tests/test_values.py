@@ -46,6 +46,7 @@ def test_a_record_that_votes_seldom_pays_for_the_winner(sigma: float, participat
     _within(winner_profile(RoundLaw("discrete-gaussian", sigma, Adjacency.ADD_REMOVE), participations), most)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(("sigma", "rounds", "most"), [(8, 2, 0.415), (16, 4, 0.2634), (50, 4, 0.076), (50, 2, 0.056)])
 def test_with_two_classes_the_rivals_noise_counts(sigma: float, rounds: int, most: float) -> None:
     _within(winner_profile(RoundLaw("discrete-gaussian", sigma, Adjacency.ADD_REMOVE, classes=2), rounds), most)
@@ -91,6 +92,7 @@ def test_integer_noise_has_a_row_at_the_largest_loss(noise: str) -> None:
     assert profile.epsilon(DELTA) <= (0.05 if noise == "laplace" else 1.001 * profile.attained(DELTA))
 
 
+@pytest.mark.bits
 def test_no_rounds_cost_nothing() -> None:
     assert winner_profile(RoundLaw("discrete-gaussian", 40.0), 0).epsilon(DELTA) == 0.0
 
@@ -137,6 +139,7 @@ def _lone_array(_: bytes) -> bytes:
     return packed.getvalue()
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(
     "damage",
     [

@@ -157,6 +157,7 @@ def test_another_roster_is_another_answer(asked: Consortium) -> None:
     assert asked.refused() == dict.fromkeys(gone, "refused-queries")
 
 
+@pytest.mark.slow
 def test_a_pool_of_near_copies_is_refused_before_it_is_stored_where_the_institution_named_its_pools(
     tmp_path: Path, consortium: Consortium
 ) -> None:
@@ -199,10 +200,12 @@ def test_an_input_named_twice_in_one_request_is_refused(consortium: Consortium) 
     assert consortium.refused(votes(spec, 7, 27)) == EVERYBODY
 
 
+@pytest.mark.slow
 def test_another_input_is_answered(asked: Consortium) -> None:
     assert asked.ask(7, pool=asked.pools.put(touched(X))).sum() == 5 * LINEAR.per_party
 
 
+@pytest.mark.slow
 def test_a_round_that_fails_before_a_vector_left_costs_nothing(consortium: Consortium) -> None:
     for phase in ("advertise_keys", "share_keys", "mask_input"):
         consortium.liar.withheld = {phase: tuple(KEYS)}
@@ -426,6 +429,7 @@ def test_an_answer_that_is_asked_for_again_does_not_follow_changed_records(asked
     np.testing.assert_array_equal(asked.ask(0, 1, 2, 3, 4), before)
 
 
+@pytest.mark.slow
 def test_without_a_policy_the_limits_last_as_long_as_the_folder(consortium: Consortium) -> None:
     for number in range(2):
         parties = {name: consortium.party(name, policy=None, account=None) for name in KEYS}

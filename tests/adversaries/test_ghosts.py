@@ -142,6 +142,7 @@ def shown(file: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return dict(json.loads(typed(capsys, "party", "show", file, "--json")[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before it enrols", "before it renews", "before a round"])
 def test_sixteen_ghosts_are_in_no_sum_of_an_institution_that_named_five(
     when: str, operator: Operator, capsys: pytest.CaptureFixture[str]

@@ -155,6 +155,7 @@ def everything_said(
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [pytest.param(one, marks=[] if one == "limits of answers" else [pytest.mark.slow]) for one in POLICIES],
@@ -184,6 +185,7 @@ def test_nothing_but_the_masked_vector_tells_data_sets_apart(name: str, mode: st
         assert everything_said(records, agreed, bodies, tmp_path / str(number)) == reference, what
 
 
+@pytest.mark.slow
 def test_a_party_that_refuses_by_its_votes_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: what is charged follows from the votes that were cast."""
 

@@ -130,6 +130,7 @@ def nothing_is_published(folder: Path) -> str:
     return page
 
 
+@pytest.mark.slow
 def test_sums_that_count_more_records_than_the_cap_allows_are_refused(
     shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:
@@ -143,6 +144,7 @@ def test_sums_that_count_more_records_than_the_cap_allows_are_refused(
     nothing_is_published(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_counts_others_than_the_sums_is_refused(
     shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:
@@ -159,6 +161,7 @@ def test_an_evaluation_that_counts_others_than_the_sums_is_refused(
     assert '"measures":null' in (tmp_path / "run.json").read_text(encoding="utf-8").replace(" ", "")
 
 
+@pytest.mark.slow
 def test_the_group_of_an_institution_that_sends_a_hundredfold_and_lies_is_named(
     shuffled: Examples, public: PublicData, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

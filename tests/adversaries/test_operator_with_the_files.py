@@ -40,6 +40,7 @@ def keep_heads(study: Study) -> None:
         party.ledger = KnownLedger(AnswerBook(study.folder / name, name, PolicyConfig(), None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["older", "begun anew", "rewritten"])
 def test_an_operator_that_rewrites_its_ledger_and_run_json_is_noticed_by_every_party_that_answered_since(
     study: Study, what: str
@@ -187,6 +188,7 @@ def test_runs_with_more_teachers_or_less_noise_pay_for_it_from_the_one_budget(st
     assert list(dict.fromkeys(terms["mechanism"]["sigma"] for terms, _ in found.periods)) == [40.0, 20.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("done", ["nothing", "moved", "copied", "deleted"])
 def test_a_spent_account_refuses_every_study_wherever_the_folders_of_runs_went(study: Study, done: str) -> None:
     """An analyst who wants more labels than the records' account pays for. The account lies in no run's folder."""

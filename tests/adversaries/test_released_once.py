@@ -158,6 +158,7 @@ def test_a_pool_check_whose_process_died_is_made_with_the_charge_that_is_left(
     assert len(charged(tmp_path, "pool_check")) == 1
 
 
+@pytest.mark.slow
 def test_class_sums_whose_file_was_removed_are_paid_again(
     parties: cg.LocalParties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

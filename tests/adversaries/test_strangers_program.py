@@ -126,6 +126,7 @@ def _exact_of_counts(scale: float, votes: int, counts: int) -> float:
     return float(brentq(lambda e: law @ np.maximum(0.0, -np.expm1(e - loss)) - 1e-5, 0.0, loss[-1], xtol=1e-12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "adjacency", "classes", "rate", "rounds"),
     [

@@ -104,6 +104,7 @@ def test_an_institution_answers_exactly_in_one_study(serve: Serve, mechanism: di
         serve("two", mechanism, "clear")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [WITHIN, VOTED, SAMPLED], ids=["within", "voted", "sampled"])
 def test_under_masks_a_second_study_takes_the_labels_of_the_first_for_nothing(
     serve: Serve, tmp_path: Path, mechanism: dict[str, Any]

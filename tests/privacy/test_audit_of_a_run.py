@@ -36,6 +36,7 @@ def audit(path: Path, failure: float = 0.05, **settings: Any) -> RunAudit:
     return audit_run(path, canaries=CANARIES, failure=failure, **settings)
 
 
+@pytest.mark.slow
 def test_an_honest_run_is_not_refuted_and_its_bound_is_near_its_epsilon(tmp_path: Path) -> None:
     (sums,) = audit(config(tmp_path), failure=1e-6).kinds
     assert not sums.refuted

@@ -111,6 +111,7 @@ def caught(**options: Any) -> bool:
     return any(moved > 2 or top > 1 for moved, top in seen)
 
 
+@pytest.mark.slow
 def test_every_removal_from_crowds_is_within_the_bound_and_the_bound_is_reached() -> None:
     seen = [farthest_neighbour(crowds(seed), k) for seed in range(8) for k in (2, 4, 6)]
     assert max(moved for moved, _ in seen) == 2 and max(top for _, top in seen) == 1

@@ -119,6 +119,7 @@ def judged(folder: Path, seeds: Iterable[int] = range(3), **options: Any) -> set
     return faults
 
 
+@pytest.mark.slow
 def test_no_record_passes_its_budget_whatever_is_asked_repeated_and_restarted(tmp_path: Path) -> None:
     assert judged(tmp_path) == set()
 

@@ -155,6 +155,7 @@ def test_the_bound_is_above_the_local_sensitivity_at_every_distance_and_smooth(v
         assert all(smooth[o] <= math.exp(beta) * value * (1 + 1e-12) for o in neighbours(histogram))
 
 
+@pytest.mark.slow
 def test_one_teacher_that_changes_its_vote_in_every_query_is_covered() -> None:
     votes, beta = 4, 0.3
     cost = gap_envelope("gaussian", 1.5, 3.0, votes, 3)
@@ -207,6 +208,7 @@ def test_a_release_costs_infinity_beyond_its_largest_order() -> None:
     assert math.isfinite(release.charge([10.0]).values[0])
 
 
+@pytest.mark.slow
 def test_the_ceiling_is_above_the_true_cost() -> None:
     """1,000 releases with failure 1e-6 each: a true implementation fails this with probability below 1e-3."""
     generator = np.random.default_rng(5)

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 
 MACHINES_S = 180.0
+AT_ONCE = 32
+"""Requests that Flower's engine holds, at least; twice as many as it has workers, so that none of these waits."""
 """How long each machine of a Ray cluster may take to start one worker, and Ray to notice that a machine is gone."""
 
 
@@ -147,7 +149,8 @@ def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
             load_or_create_key(member.folder)  # else each copy would deal the records to teachers in its own way
 
     def main(grid: "Grid", context: "Context") -> None:
-        drive(FlowerParties(grid, run_id=run.config.name, expected=members, stop=stop))
+        at_once = max(AT_ONCE, 2 * int(ray.cluster_resources().get("CPU", 1)))  # type: ignore[no-untyped-call]
+        drive(FlowerParties(grid, run_id=run.config.name, expected=members, at_once=at_once, stop=stop))
 
     server, client = apps_for(lambda context: folder if (folder / SETTINGS).is_file() else Path.cwd(), main)
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # one line says what its traces would: see FlowerParties

@@ -320,6 +320,7 @@ def test_plan_keeps_its_budget_and_draws_the_trade_off(collegium, tmp_path):
     assert best["agreement"] >= 0.95
 
 
+@pytest.mark.bits
 def test_plan_affords_as_many_queries_as_the_exact_accountant_certifies(collegium):
     given = ("plan", "--epsilon", 1, "--teachers", 60, "--gaps", "0.8", "--classes", 2, "-m", "gnmax", "--json")
     best = json.loads(collegium(*given)[1])["best"]

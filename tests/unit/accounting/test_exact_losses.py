@@ -86,6 +86,7 @@ def test_both_directions_are_covered_where_the_forward_bound_is_too_small():
     assert forward <= published < both  # one direction only: the planted bug
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(("kind", "bound", "noise"), [("laplace", theorem_3, 0.05), ("gaussian", theorem_6, 40.0)])
 def test_forward_loss_is_never_above_the_published_bound(kind, bound, noise):
     votes = np.array([h for h in histograms(3, 60) if len(h) > 1 and len(h) < 6], dtype=object)
@@ -95,6 +96,7 @@ def test_forward_loss_is_never_above_the_published_bound(kind, bound, noise):
         assert (forward <= bound([histogram], noise, WIDE_ORDERS) * (1 + 1e-9) + 1e-15).all()
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("kind", KINDS)
 def test_loss_grows_with_the_order_and_stays_below_every_classic_bound(kind):
     votes = np.random.default_rng(4).multinomial(250, np.full(10, 0.1), 20)

@@ -74,6 +74,7 @@ def test_gnmax_charges_sensitivity_root_two():
     np.testing.assert_allclose(ours, reference._rdp, rtol=1e-12)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(
     ("rate", "sigma"), [(0.25, 85), (0.01, 1.1), (0.15, 17.7), (0.5, 2.0), (0.001, 0.7), (0.1, 0.3)]
 )

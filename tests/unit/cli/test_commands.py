@@ -92,6 +92,7 @@ def test_the_version(capfd: pytest.CaptureFixture[str]) -> None:
     assert output(capfd, "--version") == (0, f"collegium {__version__}\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -55,6 +55,7 @@ def begun(program: str, *arguments: str, ignoring: Collection[signal.Signals] = 
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignoring", [(), (signal.SIGINT,), (signal.SIGINT, signal.SIGTERM)])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_every_way_to_stop_a_command_ends_it_with_one_line(
@@ -176,6 +177,7 @@ cli.main()
 """
 
 
+@pytest.mark.slow
 def test_a_party_that_ends_while_it_fits_ends_with_its_own_line_and_status() -> None:
     """Torch aborts a process whose interpreter ends while a thread trains: the exit status would be that of a crash."""
     ended = subprocess.run([sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=PATIENCE_S)

@@ -80,6 +80,7 @@ def without_words(schema: Any) -> Any:
     return [without_words(one) for one in schema] if isinstance(schema, list) else schema
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "file"),
     [

@@ -126,6 +126,7 @@ def planted() -> Iterator[None]:
     registry._by_name.pop("planted")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize(
     ("bug", "named"),
@@ -147,6 +148,7 @@ def test_a_planted_bug_is_caught_by_name(bug: type[GaussianVotes], named: str, m
         check_mechanism(Planted(3.0))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("planted")
 def test_the_same_mechanism_without_a_bug_passes() -> None:
     check_mechanism(Planted(3.0))

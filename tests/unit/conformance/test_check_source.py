@@ -20,6 +20,7 @@ LEAKY = Task(classes=("no", "yes"), inputs=TableInputs(columns=(*ONE.columns, Nu
 PIXELS = Task(classes=("no", "yes"), inputs=ImageInputs(height=4, width=4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits", "iris", "wine", "breast-cancer"])
 def test_collegiums_sets_keep_their_promises(name: str) -> None:
     check_source(name)

@@ -134,6 +134,7 @@ class Crash(BaseException):
 STEPS = ["describe", "hold_pool", "fit", "votes", "labels", "student", "baseline", "report"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_that_died_at_any_step_resumes_with_the_same_labels_and_pays_once(
     step: str, run: Run, tmp_path: Path

@@ -176,6 +176,7 @@ def test_no_masked_vector_is_held_once_it_is_added_up(
     assert max(map(len, answers)) < vectors[0].size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", range(5))
 def test_a_party_that_leaves_in_any_phase_is_named_and_the_round_goes_on(
     config: Callable[..., RunConfig], masking: dict, public: PublicData, tmp_path: Path, step: int

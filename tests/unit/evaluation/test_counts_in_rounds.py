@@ -128,6 +128,7 @@ def test_each_round_follows_from_those_before_and_all_cost_what_one_share_allows
     assert {here(stages, name) for name in counts} == {2}
 
 
+@pytest.mark.slow
 def test_a_run_that_dies_between_rounds_goes_on_with_the_next_and_pays_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def measured(
     return measures(counts, (sigma if noise is None else noise) ** 2, tuple(map(str, range(classes))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 5])
 def test_without_noise_the_figures_are_those_of_scikit_learn(classes: int) -> None:
     labels, shares, cells = population(classes)

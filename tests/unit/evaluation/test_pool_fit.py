@@ -183,6 +183,7 @@ def test_a_run_flags_a_pool_without_a_group_before_labels_are_bought_and_charges
     assert coordinator.record.pool_check == record and 6.1 < coordinator.epsilon <= 8.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lies", [False, True])
 def test_whole_institutions_that_count_for_several_end_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lies: bool

@@ -154,6 +154,7 @@ def test_it_is_charged_to_the_same_ledger_and_to_every_record_at_its_party(measu
             assert sum(charge.queries for charge in paid) == own.queries_charged() > 1, "and votes, which cost it too"
 
 
+@pytest.mark.slow
 def test_only_the_institution_with_swapped_classes_is_told_so(measured: Measured) -> None:
     warned = [record.getMessage() for record in measured.log if record.levelno == logging.WARNING]
     assert len(warned) == 1 and f"party {SWAPPED}: the student is right for" in warned[0]

@@ -118,6 +118,7 @@ def test_advice_about_labels_and_marks_of_missing_values_is_for_a_program_too() 
     assert cg.encode(marked.replace({"age": {"k.A.": ""}}), task)[:4, 1].tolist() == [1, 1, 1, 0]
 
 
+@pytest.mark.slow
 def test_an_error_of_a_coordinator_names_the_argument_and_no_setting() -> None:
     frame = drawn(90)
     task = cg.Task.from_frame(frame, label="result")
@@ -177,6 +178,7 @@ def test_a_simulation_that_cannot_be_is_refused_in_a_line() -> None:
         cg.simulate(frame[:12], "result")
 
 
+@pytest.mark.slow
 def test_a_run_of_frames_tells_its_progress_and_shows_itself_in_a_line() -> None:
     frame, steps = drawn(500), set()
     task = cg.Task.from_frame(frame[:150], label="result")

@@ -89,6 +89,7 @@ def start(open_ledger: OpenLedger, monkeypatch: pytest.MonkeyPatch) -> Start:
     return start_it
 
 
+@pytest.mark.slow
 def test_a_start_from_a_checkpoint_knows_all_that_the_entries_say(
     path: Path, told: dict[str, Any], open_ledger: OpenLedger, start: Start
 ) -> None:

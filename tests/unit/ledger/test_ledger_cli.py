@@ -173,6 +173,7 @@ def test_verify_refuses_what_a_party_signed_and_nobody_can_read(
     assert (status, out) == (8, "") and err.startswith("LedgerCorrupt: ") and why in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [VECTOR, WINNER])
 def test_verify_catches_a_ledger_that_counts_half_of_the_rounds(
     path: Path,

@@ -224,6 +224,7 @@ def test_votes_of_records_that_may_leave_say_nothing_of_a_record_added_or_remove
         assert ledger.epsilon(("record", "add-remove")) == np.inf, "what was charged keeps what it was charged for"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 20])
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.5, 4.0])
 @pytest.mark.parametrize("noise", ["discrete-gaussian", "discrete-laplace", "gumbel"])

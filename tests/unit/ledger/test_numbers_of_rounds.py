@@ -82,6 +82,7 @@ def test_the_number_of_evaluations_cannot_be_raised_after_answers(open_ledger: O
             ledger.charge("counts", 1)
 
 
+@pytest.mark.slow
 def test_whichever_number_answers_raise_both_count_as_raised(open_ledger: OpenLedger) -> None:
     """The attack: ask twenty of each, and then, as the answers fall, for more of the one or of the other."""
     with open_ledger(epsilon_budget=8.0) as ledger:

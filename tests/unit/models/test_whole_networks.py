@@ -80,6 +80,7 @@ def digest(network: WholeNetwork, x: np.ndarray) -> str:
     return hashlib.sha256(network.features(x).tobytes() + network.probabilities(x).tobytes()).hexdigest()
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("block", [1, 7, 512])
 def test_a_record_has_the_same_features_and_classes_in_any_block(case: str, block: int) -> None:

@@ -131,6 +131,7 @@ def test_a_record_that_leaves_and_comes_back_finds_what_it_spent(clinic: Clinic)
     assert not (clinic.ask(clinic.question((beside,), participations=1)).counts[0].astype(bool) & voted).any()
 
 
+@pytest.mark.slow
 def test_whether_a_record_votes_depends_on_no_other_record() -> None:
     """Every record removed in turn: nobody else's votes change, over a whole run with budgets."""
     positions = tuple(range(60))

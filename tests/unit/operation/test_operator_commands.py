@@ -158,6 +158,7 @@ BY_SUMS = re.sub(r"(mechanism|queries|teachers|student) = .*\n", "", CONFIG).rep
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "unit", "hidden"),
     [
@@ -247,6 +248,7 @@ def test_a_trial_of_votes_is_refused(config: Path, capsys: pytest.CaptureFixture
     assert status == 2 and "this consortium asks for none" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spent", [0.9084, 0.5, 0.999])
 def test_a_study_is_offered_what_fits_beside_what_is_spent_and_not_the_difference_alone(spent: float) -> None:
     """With ε = 0.91 of 1 spent, sums of 0.37 fit: the difference, 0.09, asked for four times as many records."""

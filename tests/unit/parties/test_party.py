@@ -50,6 +50,7 @@ def test_votes_follow_the_order_of_the_queries_and_allow_repeats(make_party: Mak
     assert np.array_equal(ask.votes(pool, (40, 3, 40)).counts, whole[[40, 3, 40]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "small-cnn", "random-forest"])
 def test_the_same_records_and_seed_give_the_same_votes(make_party: MakeParty, pool: ArraySpec, kind: str) -> None:
     options: dict[str, Any] = {"trees": 10} if kind == "random-forest" else {"steps": 20}

@@ -29,6 +29,7 @@ def kept(folder: Path) -> list[Path]:
     return sorted((folder / "teachers").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "small-cnn", "random-forest"])
 def test_teachers_are_found_after_a_restart_and_vote_the_same(
     make_party: MakeParty, pool: ArraySpec, tmp_path: Path, kind: str

@@ -81,6 +81,7 @@ def test_a_teacher_of_tables_learns(kind: str, table: Examples, table_task: Task
     assert (teacher.predict(table.x[300:]) == table.y[300:]).mean() > 0.85
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.slow] * kind.startswith("paper-cnn")) for kind in sorted(QUICK)]
 )
@@ -111,6 +112,7 @@ def test_a_file_of_another_kind_or_no_file_is_a_storage_error(kind: str, task: T
         quick(kind, task).load(tmp_path / "absent", device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["linear", "small-cnn", pytest.param("paper-cnn", marks=pytest.mark.slow), "random-forest"]
 )

@@ -61,6 +61,7 @@ def alpha(tmp_path: Path) -> Examples:
     return records(tmp_path / "alpha.csv", 200, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["random-forest", "mlp", "sklearn.naive_bayes:GaussianNB"])
 def test_unknown_categories_and_missing_values_teach_like_any_others(
     kind: str, alpha: Examples, tmp_path: Path, pools: PoolStore
@@ -126,6 +127,7 @@ def test_a_party_that_has_not_chosen_or_may_not_is_told(alpha: Examples, pools: 
     assert Asker(party("alpha", alpha, OwnTeacher(kind=OWN_CHOICE), pools), 2).fit(OWN).code == "configuration"
 
 
+@pytest.mark.slow
 def test_another_choice_is_no_way_around_what_was_agreed_to(alpha: Examples, pools: PoolStore, tmp_path: Path) -> None:
     """The same query again, after a restart with another kind, gets the answer of before: two would differ by votes."""
     asked = cast(pools.put(np.unique(alpha.x, axis=0)), tuple(range(50)), classes=2, settings=OWN)

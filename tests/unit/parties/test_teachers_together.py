@@ -60,6 +60,7 @@ def test_every_network_is_tried_here() -> None:
     assert KINDS.keys() == networks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_the_program_gives_what_the_loop_gives(kind: str, digits: Examples, task: Task, splits: list[Examples]) -> None:
     """Weights and running statistics agree to rounding; another seed of the dropout masks alone would show."""
@@ -83,6 +84,7 @@ def test_colour_images_are_read_alike(splits: list[Examples]) -> None:
         assert np.array_equal(alone.predict(tinted[0].x), one.predict(tinted[0].x))
 
 
+@pytest.mark.slow
 def test_no_teacher_depends_on_its_companions(digits: Examples, task: Task, splits: list[Examples]) -> None:
     """Other records, other seeds, none at all, or broken ones beside it: the teacher stays as it is."""
     first = logits(together("small-cnn", task, splits, (5, 6, 7))[0], digits)

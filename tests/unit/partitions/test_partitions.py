@@ -95,6 +95,7 @@ def test_a_small_alpha_skews_labels_and_a_large_one_does_not() -> None:
     assert label_skew(1000.0) < 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.1, 1.0, 10.0])
 def test_the_shares_of_a_class_are_dirichlet_of_the_stated_concentration(alpha: float) -> None:
     classes, records_per_class, parties = 2000, 100, 10

@@ -219,6 +219,7 @@ def test_a_question_with_anything_in_one_place_is_refused_or_is_one(kind: str, v
     only_or_refused(kind, changed(question, at, value))
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(
     kind=st.sampled_from(sorted(QUESTIONS)),

@@ -34,6 +34,7 @@ def run(tmp_path: Path) -> PreparedRun:
     return prepare_run(validate_config(VALUES, SimulationConfig, "test"), tmp_path, data_root=None)
 
 
+@pytest.mark.slow
 def test_a_cohort_is_one_program_and_its_parties_find_their_teachers(
     run: PreparedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

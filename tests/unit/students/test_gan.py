@@ -104,6 +104,7 @@ def test_larger_images_go_through_convolutions() -> None:
     assert student.predict(x.astype(np.uint8)).shape == (20,)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_stops_the_training_at_once(digits: Examples) -> None:
     steps: list[int] = []
     with pytest.raises(TrainingDiverged, match=r"diverged by step \d+ of 1000: lower the learning rate") as error:

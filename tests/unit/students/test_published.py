@@ -267,6 +267,7 @@ def test_the_command_compares_on_the_inputs_that_it_is_given(file: Path, tmp_pat
         export.export_onnx(cg.load_student(file).student, tmp_path / "no" / "folder.onnx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "inputs"),
     [

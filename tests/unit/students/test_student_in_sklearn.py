@@ -84,6 +84,7 @@ def student() -> PublishedStudent:
     )
 
 
+@pytest.mark.slow
 def test_all_checks_of_scikit_learn_pass_but_those_that_cannot_apply() -> None:
     """Each check draws as many columns as it likes: it passes with the student that has so many."""
     passed: set[str] = set()
@@ -121,6 +122,7 @@ def test_pipelines_and_cross_validation_measure_the_student_as_it_is(student: Pu
     assert np.array_equal(learning_curve(student, frame, y, cv=4, train_sizes=[1.0])[2][0], folds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_array", [False, True])
 def test_calibration_thresholds_importance_and_curves(student: PublishedStudent, as_array: bool) -> None:
     frame, y = drawn(300, seed=3)

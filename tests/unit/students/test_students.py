@@ -80,6 +80,7 @@ def test_a_student_learns_a_table_beyond_its_most_frequent_class(method: str, ta
     assert (student.predict(rows.x[400:]) == truth).mean() > max(truth.mean(), 1 - truth.mean()) + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(FEW))
 def test_the_seed_alone_decides(method: str, digits: Examples) -> None:
     first, again, other = (
@@ -136,6 +137,7 @@ def test_the_first_student_of_a_process_is_fitted_as_the_next_is() -> None:
     assert said.returncode == 0, said.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(FEW))
 def test_a_published_student_predicts_as_the_fitted_one(method: str, digits: Examples, tmp_path: Path) -> None:
     student = learn(digits, method, **briefly(method))

@@ -79,6 +79,7 @@ def sure(size: float) -> Weights:
     return Weights.of(size * np.random.default_rng(6).normal(size=(SPEC.dimensions, 3)))
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("weights", [None, sure(3.0), sure(1e12)], ids=["first round", "later", "hostile"])
 def test_no_neighbour_moves_the_sum_by_more_than_is_charged(kernel: KernelMap, weights: Weights | None) -> None:
     """Brute force over a small grid: every record alone, pairs, and every replacement, whatever the weights."""
@@ -116,6 +117,7 @@ def residual_not_shortened(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("collegium.models.codes.longest_code_squared", lambda classes: 10**12)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(
     ("planted", "weights"),
     [
@@ -241,6 +243,7 @@ def enough_noise(found: np.ndarray, sigma: float) -> bool:
     return float(np.square(found / sigma).sum()) >= chi2.ppf(1e-6, len(found))
 
 
+@pytest.mark.bits
 def test_the_parties_noise_is_all_in_the_sum(
     consortium: Callable[..., Consortium], kernel: KernelMap, monkeypatch: pytest.MonkeyPatch
 ) -> None:

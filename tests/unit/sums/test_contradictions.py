@@ -90,6 +90,7 @@ def test_without_a_count_of_records_no_cap_is_passed() -> None:
         check_cap([Counted("the class sums", NAMES, 100.0, 1.0)], most_records=1)
 
 
+@pytest.mark.bits
 def test_no_cap_is_passed_by_noise(honest: list[np.ndarray]) -> None:
     """1,000 runs of institutions that have as many as the cap: with probability 1e-6 more than 9 are refused."""
     refused = 0

@@ -136,6 +136,7 @@ def kept(folder: Path) -> tuple[Any, Any]:
     return arrays["values"], about
 
 
+@pytest.mark.bits
 def test_a_run_keeps_one_sum_of_each_group_and_pays_once(
     shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:
@@ -202,6 +203,7 @@ def test_a_later_sum_that_was_begun_is_opened_by_another_process_and_paid_once(
     assert changes or [one.purpose for one in charges[:-1]] == ["sums", *["sums not by groups"] * 2]
 
 
+@pytest.mark.bits
 def test_a_group_that_lacks_a_party_is_summed_with_the_others(
     shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:
@@ -219,6 +221,7 @@ def test_a_group_that_lacks_a_party_is_summed_with_the_others(
     assert record.rounds[-1].answered == 8 and record.labels is not None and record.labels.answered == 297
 
 
+@pytest.mark.bits
 def test_once_a_group_was_short_of_parties_no_later_sum_of_the_run_needs_all_of_them(
     shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:
@@ -237,6 +240,7 @@ def test_once_a_group_was_short_of_parties_no_later_sum_of_the_run_needs_all_of_
     assert by_groups(tmp_path / "two away") == pytest.approx([of_four] * 2)
 
 
+@pytest.mark.bits
 def test_sums_of_groups_that_were_begun_are_opened_by_another_process(
     shuffled: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -353,6 +353,7 @@ def test_before_the_first_round_vectors_say_nothing_of_classes() -> None:
     assert found.probabilities == pytest.approx(np.full((DRAWN, 3), 1 / 3), abs=1e-6)
 
 
+@pytest.mark.bits
 def test_a_run_without_a_pool_tells_a_rare_class_in_a_corner_of_the_schema(tmp_path: Path) -> None:
     """End to end, in seven rounds after the sum in cells. Evenly drawn rows are hardly ever in that ward and so old."""
     x, labels = many(600)
@@ -365,6 +366,7 @@ def test_a_run_without_a_pool_tells_a_rare_class_in_a_corner_of_the_schema(tmp_p
     assert (student.predict(test)[truth == 2] == "yes").mean() > 0.5
 
 
+@pytest.mark.bits
 def test_a_lie_in_the_first_sum_under_a_map_is_left_out_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

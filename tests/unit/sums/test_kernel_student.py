@@ -43,6 +43,7 @@ def _student(spectrum: PoolSpectrum, sigma: float, seed: int) -> KernelStudent:
     return NoisySums(spec, (Round(noisy, noise),)).classifier(_clusters(600, 1).x, TASK, spectrum=spectrum)
 
 
+@pytest.mark.bits
 def test_the_pool_gives_back_what_noise_hides(spectrum: PoolSpectrum) -> None:
     test = _clusters(1000, 4)
     alone = replace(spectrum, vectors=spectrum.vectors[:1])  # a single input shows no structure

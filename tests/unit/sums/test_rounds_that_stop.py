@@ -61,6 +61,7 @@ def whole(record: RunRecord, folder: Path) -> None:
     assert record.privacy is not None and 1.8 < record.privacy.epsilon <= 2.0
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(
     "number", [pytest.param(at, marks=[] if at == 2 else [pytest.mark.bits]) for at in range(1, ROUNDS + 1)]
 )
@@ -147,6 +148,7 @@ def test_weights_that_were_edited_are_another_question_and_damaged_ones_are_noti
     assert spent == ROUNDS + 2 or "do not fit the budget" in (record.labels.stopped or "")
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(
     ("limit", "too_little", "enough"),
     [("record_epsilon", 1.2, 4.0), ("queries", ROUNDS - 1, ROUNDS)],

@@ -69,6 +69,7 @@ def driven(asked: RunConfig, parties: LocalParties, public: PublicData, folder: 
     )
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("mode", ["clear", "masked+noised"])
 def test_one_round_labels_the_whole_pool_and_makes_the_student(
     shuffled: Examples, public: PublicData, tmp_path: Path, mode: str
@@ -85,6 +86,7 @@ def test_one_round_labels_the_whole_pool_and_makes_the_student(
     assert len(again.rounds) == 1 and again.privacy == record.privacy
 
 
+@pytest.mark.bits
 def test_a_party_unit_is_served_by_a_vector_of_each(parties: LocalParties, public: PublicData, tmp_path: Path) -> None:
     """Five parties cannot hide one of them and show a digit: what counts is that the round is paid per party."""
     asked = config(budget={"epsilon": 4.0, "unit": "party"})
@@ -93,6 +95,7 @@ def test_a_party_unit_is_served_by_a_vector_of_each(parties: LocalParties, publi
     assert set(record.privacy.units) == {"party"} and 3.6 < record.privacy.epsilon <= 4.0
 
 
+@pytest.mark.bits
 def test_a_round_that_fails_is_asked_again_free_until_there_are_noisy_sums(
     parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +134,7 @@ def test_a_round_that_fails_is_asked_again_free_until_there_are_noisy_sums(
     assert charges() == 3
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("bound", ["exact", "classic"])
 def test_a_party_that_leaves_while_the_sum_of_all_is_collected_costs_no_second_charge(
     parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
@@ -155,6 +159,7 @@ def test_a_party_that_leaves_while_the_sum_of_all_is_collected_costs_no_second_c
     assert not list(tmp_path.glob("open-sum-*"))
 
 
+@pytest.mark.bits
 def test_a_study_pays_for_sums_of_its_own_and_uses_those_of_another_for_nothing(
     parties: LocalParties, public: PublicData, tmp_path: Path
 ) -> None:
@@ -174,6 +179,7 @@ def test_a_study_pays_for_sums_of_its_own_and_uses_those_of_another_for_nothing(
     assert four == three, "each question has a file of its own"
 
 
+@pytest.mark.bits
 def test_sums_that_the_budget_did_not_take_leave_labels_of_paid_ones_free(
     parties: LocalParties, public: PublicData, tmp_path: Path
 ) -> None:
@@ -216,6 +222,7 @@ def _no_room(*_: Any, **__: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("flipped", [False, True])
 def test_damaged_sums_are_not_bought_again(
     parties: LocalParties, public: PublicData, tmp_path: Path, flipped: bool

@@ -13,6 +13,7 @@ from collegium.models.pool_spectrum import CLEAR, DROWNED, PoolSpectrum
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize(("share", "least", "most"), [(1 / DROWNED, 0.0, 0.5), (CLEAR, 0.9, 1.0)])
 def test_digits_are_as_good_as_the_forecast_says(digits: Examples, share: float, least: float, most: float) -> None:
     """``share``: of the contributions that the forecast asks for. The noise has a seed: nothing is left to chance."""

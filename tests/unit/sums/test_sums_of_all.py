@@ -67,11 +67,13 @@ def labelled(parties: LocalParties, folder: Path, bound: str = "exact", **more: 
     return sorted(one / (SIGMA * math.sqrt(bound_squared(3))) for one in noise(folder))
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("bound", ["exact", "classic"])
 def test_where_all_are_there_each_adds_less_noise(parties: LocalParties, tmp_path: Path, bound: str) -> None:
     assert labelled(parties, tmp_path, bound) == pytest.approx([ALL] * 3, rel=1e-4)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("phase", [Phase.ADVERTISE, Phase.SHARE, Phase.MASK])
 @pytest.mark.parametrize("bound", ["exact", "classic"])
 def test_where_a_vector_does_not_come_the_sum_is_taken_without_it_and_paid_once(
@@ -83,6 +85,7 @@ def test_where_a_vector_does_not_come_the_sum_is_taken_without_it_and_paid_once(
     assert labelled(parties, tmp_path, bound) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.bits
 def test_counts_have_less_noise_where_all_are_there_and_a_run_tries_once_to_have_all(
     parties: LocalParties, tmp_path: Path
 ) -> None:
@@ -95,6 +98,7 @@ def test_counts_have_less_noise_where_all_are_there_and_a_run_tries_once_to_have
     assert again / of_all == pytest.approx(ONE_AWAY / ALL, rel=1e-4)
 
 
+@pytest.mark.bits
 def test_each_institution_compares_its_own_figure_with_that_of_all(parties: LocalParties, tmp_path: Path) -> None:
     """The figure is shown under the name of the round that was asked: that of all institutions, where all are there."""
     record = run_of(parties, tmp_path / "run", evaluation={"share": 0.2}).run()
@@ -105,12 +109,14 @@ def test_each_institution_compares_its_own_figure_with_that_of_all(parties: Loca
         assert kept["consortium_interval"] == pytest.approx([accuracy.low, accuracy.high])
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("phase", [Phase.SIGN, Phase.UNMASK])
 def test_once_all_vectors_came_nobody_is_waited_for(parties: LocalParties, tmp_path: Path, phase: Phase) -> None:
     absent(parties, NAMES[0], phase, 2)
     assert labelled(parties, tmp_path) == pytest.approx([ALL] * 3, rel=1e-4)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_sum_of_all_that_was_begun_is_opened_without_one_of_them(
     parties: LocalParties, tmp_path: Path, number: int

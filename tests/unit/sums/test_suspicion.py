@@ -68,6 +68,7 @@ def test_honest_groups_are_all_in(honest: list[np.ndarray], spectrum: PoolSpectr
     assert named(released(honest, 3, seed), spectrum) is None
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("groups", [3, 4])
 @pytest.mark.parametrize("factor", [10, 1_000])
 def test_the_group_of_shifted_classes_is_named(
@@ -144,6 +145,7 @@ def test_honest_groups_have_not_changed_where_records_lie_otherwise_than_the_poo
         assert differ(added_up(after), added_up(before), spectrum, CLASSES), "so much the pool misleads here"
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_an_honest_difference_is_as_rare_as_its_probability_says(classes: int) -> None:
     """100,000 sums of squares under weights that fall; each assertion fails by chance with probability 1e-5 at most.

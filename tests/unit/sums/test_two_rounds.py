@@ -163,6 +163,7 @@ def damaged(path: Path) -> None:
     path.write_bytes(b"damaged")
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("change", [edited, damaged, Path.unlink])
 def test_another_network_is_another_question_and_paid_as_such(
     parties: LocalParties,

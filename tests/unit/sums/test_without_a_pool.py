@@ -179,6 +179,7 @@ def asked(own: Examples, sigma: float, *, corrected: bool = True) -> Any:
     return replace(sums.classifier(pool, RARE, spectrum=of_pool), coefficients=weights.values)
 
 
+@pytest.mark.bits
 def test_records_that_lie_in_a_corner_of_the_schema_are_told_apart() -> None:
     """As well as by always naming the larger class and 5 points more; Newton steps by the pool's moment are not."""
     own, test = in_a_corner(4000, 1), in_a_corner(4000, 2)

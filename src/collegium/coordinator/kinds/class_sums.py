@@ -79,6 +79,8 @@ class ClassSums(RunKind):
         following = type(self)(self.facts)
         following.network, following.weights, following.number = network, weights, self.number + 1
         following.shares = shares or self.shares
+        if following.map == self.map and not self.of_inputs:
+            following.spec = self.spec
         return following
 
     @property
