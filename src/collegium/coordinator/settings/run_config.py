@@ -218,6 +218,8 @@ class RunConfig(Frozen):
     budget: BudgetConfig
     queries: QueriesConfig = QueriesConfig()
     neighbours: SerializeAsAny[NeighboursConfig] | None = None
+    question: SerializeAsAny[Frozen] | None = None
+    """What another package's kind of question is asked with, where the mechanism needs one that has settings."""
     sums: SumsConfig = SumsConfig()
     student: StudentConfig = StudentConfig()
     evaluation: CountsConfig | None = None
@@ -236,13 +238,15 @@ class RunConfig(Frozen):
             raise ValueError(f"no installed package counts {unknown!r}{nearest(unknown, list(known))}")
         return handler({name: known[name].settings.model_validate(given) for name, given in dict(value).items()})
 
-    @field_validator("neighbours", mode="wrap")
+    @field_validator("neighbours", "question", mode="wrap")
     @classmethod
     def _of_the_kind(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         """The section as the kind of question has it that the mechanism needs."""
         mechanism = info.data.get("mechanism")
         kind = None if mechanism is None or value is None else installed_kind(mechanism.kind)
-        own = None if kind is None or kind.section != "neighbours" else kind.settings
+        own = None if kind is None or kind.section != info.field_name else kind.settings
+        if kind is not None and own is None and info.field_name == "question":
+            raise ValueError(f"{mechanism.name} asks for nothing that is configured here: leave this section out")
         return handler(value) if own is None else own.model_validate(value)
 
     @model_validator(mode="before")
@@ -417,7 +421,7 @@ class RunConfig(Frozen):
     @model_validator(mode="after")
     def _kind_fits(self) -> "RunConfig":
         kind = run_kind(self.mechanism.kind)
-        for section in ("teachers", "neighbours"):
+        for section in ("teachers", "neighbours", "question"):
             if (getattr(self, section) is not None) != (kind.section == section):
                 raise ValueError(
                     f"the section {section} and the mechanism {' or '.join(_with_section(section))} belong together"
