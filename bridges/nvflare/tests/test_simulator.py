@@ -65,7 +65,7 @@ def test_whoever_downloads_the_jobs_result_has_student_and_report(finished: tupl
 
 
 def test_the_run_ends_without_a_site_that_dies_in_the_sum_and_one_that_refuses(tmp_path: Path) -> None:
-    trial = Trial.make(tmp_path / "trial", parties=8, deadline_s=40.0, rounds=2)
+    trial = Trial.make(tmp_path / "trial", parties=7, deadline_s=40.0, rounds=2)
     refusing, dying = trial.sites[1], trial.sites[5]
     policy = trial.policy_of(refusing)
     floor = next(line for line in policy.read_text().splitlines() if line.startswith("minimum_noise_sums"))
