@@ -29,8 +29,8 @@ def test_an_example_of_the_first_pages_needs_no_search(mechanism, queries: int, 
     steps = []
     found = account(mechanism, queries=queries, progress=steps.append)
     assert steps == [] and found.epsilon == pytest.approx(epsilon, abs=1e-4)
-    assert found.independent.attained is not None and found.independent.attained < found.epsilon
-    assert found.independent.published is not None and found.epsilon < found.independent.published.epsilon
+    assert found.attained is not None and found.attained < found.epsilon
+    assert found.epsilon < found.published.epsilon
 
 
 def test_each_kept_curve_is_one_of_an_example_and_needs_no_search(fresh: None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collegium_accounting.noise.bits import RandomBits, SystemBits
+from collegium_accounting.noise.bits import SystemBits
 
 NUMBERS = 300
 
@@ -37,11 +37,11 @@ class LastBitIsMissing(SystemBits):
         return super().words(size, bits) & ~np.uint64(1)
 
 
-def more_vary(source: RandomBits, bits: int) -> bool:
+def more_vary(source: SystemBits, bits: int) -> bool:
     return both_values([source.more(bits) for _ in range(NUMBERS)], bits)
 
 
-def words_vary(source: RandomBits, bits: int) -> bool:
+def words_vary(source: SystemBits, bits: int) -> bool:
     return both_values(source.words(NUMBERS, bits).tolist(), bits)
 
 

@@ -32,7 +32,7 @@ def test_a_game_reports_its_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_line_comes_after_a_second_and_another_every_five() -> None:
     now_s = 0.0
     lines: list[str] = []
-    listener = SearchLines(lines.append, quiet_s=1.0, clock=lambda: now_s)
+    listener = SearchLines(lines.append, clock=lambda: now_s)
     for tenth in range(71):
         now_s = tenth / 10
         listener(SearchStep("searching", tenth, 100))

@@ -8,6 +8,9 @@ holds at a time; it is released when that process ends.
 import hashlib
 import os
 import re
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -96,6 +99,13 @@ def write_new(path: Path, text: str, advice: str) -> None:
         if isinstance(error.__cause__, FileExistsError):
             raise StorageError(f"{path} is there already: {advice}") from None
         raise
+
+
+def temporary_folder(owner: object) -> Path:
+    """A folder that goes away with its owner."""
+    folder = tempfile.mkdtemp(prefix="collegium-")
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def make_private(folder: Path) -> None:

@@ -16,11 +16,11 @@ from collegium_accounting.analysis.account import account as account_for
 from collegium_accounting.analysis.epsilons import Bound, planned_charges
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.extras import of_distribution
-from collegium_accounting.mechanism_options import mechanism_options, with_mechanism_options
+from collegium_accounting.mechanism_options import MechanismCommand, mechanism_options
 from collegium_accounting.mechanisms import AddedBy, Adjacency, Noise, SeededNoise, SystemNoise, create, mechanism_named
 from collegium_accounting.mechanisms.parameters import fields_of
 from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, check_orders
-from collegium_accounting.terminal import on_one_thread
+from collegium_accounting.terminal import numbers, on_one_thread
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 # Typer makes an option of each parameter of a command.
@@ -34,7 +34,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command(
-    cls=with_mechanism_options("account"),
+    cls=MechanismCommand,
     epilog="Examples: PROGRAM account -m lnmax --gamma 0.05 --votes votes.npy --delta 1e-5 --json;  "
     "PROGRAM account -m gnmax --sigma 40 --queries 1000 --delta 1e-5",
 )
@@ -74,7 +74,6 @@ def account(
     as_json: AsJson = False,
 ) -> None:
     """Compute the ε of a plan (--queries), or of saved votes (--votes, collegium-reproduction), by every analysis."""
-    _check_delta(delta)
     counts = None
     if votes is not None:
         counts = of_distribution("--votes", "collegium_reproduction.vote_files").read_votes(votes)
@@ -100,7 +99,7 @@ def account(
         added=added,
         bound=bound,
         classes=classes,
-        orders=_orders(orders),
+        orders=_ORDERS.get(orders) or check_orders(numbers(orders, "orders")),
         conversion=conversion,
     )
     published, by_loss = None, None
@@ -134,7 +133,7 @@ def account(
 
 
 @app.command(
-    cls=with_mechanism_options("plan"),
+    cls=MechanismCommand,
     epilog="Examples: PROGRAM plan --epsilon 1 --classes 10;  "
     "PROGRAM plan --epsilon 2 --delta 1e-5 --teachers 250 --classes 10 --gaps 0.8,0.6,0.3",
 )
@@ -161,7 +160,6 @@ def plan(
 
     How many parties may be away or collude, and of how many the noise counts, `collegium provision --check` says.
     """
-    _check_delta(delta)
     given = mechanism_options(context)
     if teachers is None:
         chosen = planning.plan(
@@ -185,10 +183,9 @@ def plan(
         )
     if plot is not None:
         planning.pyplot()  # what is not installed shows before the search, which takes its time
-    names = planning.planned_names() if mechanism == "all" else (mechanism,)
     votes_moved = teachers_per_party if unit == "party" else 1
-    target = planning.Target(epsilon, delta, teachers, classes, _numbers(gaps, "gaps"), votes_moved, queries)
-    found = [choice for name in names for choice in planning.choices(name, target, given)]
+    target = planning.Target(epsilon, delta, teachers, classes, numbers(gaps, "gaps"), votes_moved, queries)
+    found = planning.choices(None if mechanism == "all" else mechanism, target, given)
     chosen = planning.settled(planning.best(found, agreement), target)
     if plot is not None:
         planning.draw(found, chosen, target, plot)
@@ -223,7 +220,7 @@ def plan(
 
 
 @app.command(
-    cls=with_mechanism_options("audit"),
+    cls=MechanismCommand,
     epilog="Examples: PROGRAM audit -m gnmax --sigma 40 --runs 20000000 --seed 1;  PROGRAM audit --run consortium.toml",
 )
 @on_one_thread
@@ -254,7 +251,6 @@ def audit(
         return
     if mechanism is None:
         raise ConfigurationError("name a mechanism (--mechanism), or a configuration whose run is audited (--run)")
-    _check_delta(delta)
     kind = mechanism_named(mechanism)
     given = mechanism_options(context)
     if "classes" in fields_of(kind):
@@ -282,22 +278,6 @@ def audit(
         Console().print(table)
     if not found.consistent:
         raise typer.Exit(1)
-
-
-def _orders(text: str) -> tuple[float, ...]:
-    return _ORDERS[text] if text in _ORDERS else check_orders(_numbers(text, "orders"))
-
-
-def _numbers(text: str, what: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigurationError(f"--{what} takes numbers separated by commas; got {text!r}") from None
-
-
-def _check_delta(delta: float) -> None:
-    if not 0.0 < delta < 1.0:
-        raise ConfigurationError(f"delta must lie between 0 and 1; got {delta}")
 
 
 def _parameters(parameters: dict[str, float | int | str]) -> str:

@@ -19,44 +19,40 @@ _PANEL = "Parameters of the mechanism"
 _GIVEN = "collegium.mechanism-parameters"
 
 
-def with_mechanism_options(command: str) -> type[TyperCommand]:
-    """The class of the command so called: it takes the parameters of all mechanisms as options.
+class MechanismCommand(TyperCommand):
+    """A command that takes the parameters of all mechanisms as options.
 
     A parameter whose name the command itself uses for an option has no option of its own. ``PROGRAM`` in its examples
     is the program that the user typed.
     """
 
-    class MechanismCommand(TyperCommand):
-        def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-            own = super().get_params(ctx)
-            taken = {name for parameter in own for name in (parameter.name, *parameter.opts)}
-            made = [option for option in _options() if not taken & {option.name, *option.opts}]
-            # The option for help stays the last one of its own panel.
-            return [*own[:-1], *made, own[-1]]
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        own = super().get_params(ctx)
+        taken = {name for parameter in own for name in (parameter.name, *parameter.opts)}
+        made = [option for option in _options() if not taken & {option.name, *option.opts}]
+        # The option for help stays the last one of its own panel.
+        return [*own[:-1], *made, own[-1]]
 
-        def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-            given = list(args)
-            try:
-                return super().parse_args(ctx, args)
-            except click.NoSuchOption:
-                # It may be one of a mechanism whose package is not installed, which says more.
-                for word, name in pairwise(given):
-                    if word in ("-m", "--mechanism") and name != "all":
-                        mechanism_named(name)
-                raise
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            # It may be one of a mechanism whose package is not installed, which says more.
+            for word, name in pairwise(given):
+                if word in ("-m", "--mechanism") and name != "all":
+                    mechanism_named(name)
+            raise
 
-        def invoke(self, ctx: click.Context) -> Any:
-            names = {option.name for option in _options()} - {parameter.name for parameter in self.params}
-            given = {name: ctx.params.pop(name) for name in names & set(ctx.params)}
-            ctx.meta[_GIVEN] = {name: value for name, value in given.items() if value is not None}
-            return super().invoke(ctx)
+    def invoke(self, ctx: click.Context) -> Any:
+        names = {option.name for option in _options()} - {parameter.name for parameter in self.params}
+        given = {name: ctx.params.pop(name) for name in names & set(ctx.params)}
+        ctx.meta[_GIVEN] = {name: value for name, value in given.items() if value is not None}
+        return super().invoke(ctx)
 
-        def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-            self.epilog = (self.epilog or "").replace("PROGRAM", ctx.find_root().info_name or "collegium-accounting")
-            super().format_help(ctx, formatter)
-
-    MechanismCommand.__name__ = f"{command.title()}Command"
-    return MechanismCommand
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.epilog = (self.epilog or "").replace("PROGRAM", ctx.find_root().info_name or "collegium-accounting")
+        super().format_help(ctx, formatter)
 
 
 def mechanism_options(context: typer.Context) -> dict[str, Any]:

@@ -25,6 +25,8 @@ class SearchStep:
 
 Listener = Callable[[SearchStep], None]
 
+_QUIET_S = 1.0
+"""Before a search's first line; between two lines five times as much."""
 _listener: ContextVar[Listener | None] = ContextVar("search_listener", default=None)
 
 
@@ -76,27 +78,24 @@ def report_step(step: SearchStep) -> None:
 
 
 class SearchLines:
-    """A listener that writes a line now and then: nothing of what is done within ``quiet_s``.
+    """A listener that writes a line now and then: nothing of what is done within a second.
 
     Parameters
     ----------
     write : takes one line without its end.
-    quiet_s : seconds before the first line; between two lines five times as many.
     clock : seconds, monotonic.
     """
 
-    def __init__(
-        self, write: Callable[[str], None], quiet_s: float = 1.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._write, self._quiet_s, self._clock = write, quiet_s, clock
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write, clock
         self._subject = ""
         self._due_s = 0.0
 
     def __call__(self, step: SearchStep) -> None:
         now_s = self._clock()
         if step.subject != self._subject:
-            self._subject, self._due_s = step.subject, now_s + self._quiet_s
+            self._subject, self._due_s = step.subject, now_s + _QUIET_S
         elif now_s >= self._due_s:
-            self._due_s = now_s + 5 * self._quiet_s
+            self._due_s = now_s + 5 * _QUIET_S
             share = 100 * step.done // max(1, step.total)
             self._write(f"{step.subject} (once; the result is kept): {share} %")

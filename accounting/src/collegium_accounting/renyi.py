@@ -44,7 +44,6 @@ class Epsilon:
     epsilon: float
     delta: float
     order: float
-    conversion: Conversion
 
 
 def check_orders(orders: Sequence[float]) -> tuple[float, ...]:
@@ -113,17 +112,15 @@ class RenyiCurve:
         Raises ConfigurationError when δ is outside (0, 1). ε is infinite when the curve's own
         failure probability uses up δ.
         """
-        if not 0.0 < delta < 1.0:
-            raise ConfigurationError(f"delta must lie in (0, 1); got {delta}")
-        left = delta - self.delta
+        left = checked_delta(delta) - self.delta
         if left <= 0.0:
-            return Epsilon(math.inf, delta, self.orders[0], conversion)
+            return Epsilon(math.inf, delta, self.orders[0])
         orders = np.asarray(self.orders)
         epsilons = self.values + log(1.0 / left) / (orders - 1.0)
         if conversion is Conversion.IMPROVED:
             epsilons = epsilons + log1p(-1.0 / orders) - log(orders) / (orders - 1.0)
         best = int(np.argmin(epsilons))
-        return Epsilon(max(0.0, float(epsilons[best])), delta, self.orders[best], conversion)
+        return Epsilon(max(0.0, float(epsilons[best])), delta, self.orders[best])
 
 
 def gaussian_curve(l2: float, sigma: float, orders: Sequence[float]) -> RenyiCurve:
@@ -171,6 +168,13 @@ def discrete_laplace_curve(l1: int, scale: float, orders: Sequence[float]) -> Re
     up = log(-expm1(log_r - rate)) + (alpha - 1.0) * rate * l1
     down = log(-expm1(-rate * (2.0 * alpha - 2.0))) - rate - alpha * rate * l1
     return RenyiCurve(grid, np.maximum((log_common + logaddexp(up, down)) / (alpha - 1.0), 0.0))
+
+
+def checked_delta(delta: float) -> float:
+    """``delta`` itself; ConfigurationError unless it is above 0 and below 1."""
+    if not 0.0 < delta < 1.0:
+        raise ConfigurationError(f"delta must lie in (0, 1); got {delta}")
+    return delta
 
 
 def positive(scale: float) -> float:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 import typer
 
-from collegium_accounting.errors import INTERRUPTED, CollegiumError
+from collegium_accounting.errors import INTERRUPTED, CollegiumError, ConfigurationError
 
 
 def ended(command: Callable[[], object], name: str, printable: Callable[[str], str] = str) -> NoReturn:
@@ -74,6 +74,14 @@ def on_one_thread(command: Callable[..., None]) -> Callable[..., None]:
             command(*arguments, **options)
 
     return limited
+
+
+def numbers(text: str, option: str) -> tuple[float, ...]:
+    """The numbers that an option holds, between commas; ConfigurationError for anything else."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigurationError(f"--{option} takes numbers separated by commas; got {text!r}") from None
 
 
 def epsilon_text(epsilon: float) -> str:

@@ -22,12 +22,12 @@ def independent_epsilons(
     mechanism: Mechanism, queries: int, delta: float = DELTA, *, answered: int | None = None
 ) -> dict[str, float | None]:
     """The ε of `epsilons` that hold whatever the votes are."""
-    found = account(mechanism, queries=queries, delta=delta, answered=answered).independent
+    found = account(mechanism, queries=queries, delta=delta, answered=answered)
     charges = planned_charges(mechanism, mechanism.unit(), queries, answered)
     return {
         "independent": found.epsilon,
         "pld": loss_distribution_epsilon(charges, delta),
-        "classic": value_of(found.published),
+        "classic": found.published.epsilon,
     }
 
 

@@ -11,6 +11,7 @@ from itertools import combinations
 
 from collegium.errors import BudgetExceeded
 from collegium.limits import MAX_POOL_INPUTS
+from collegium.privacy.ledger.entry import Block
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.steps import Step, law_of
 from collegium_accounting.analysis.epsilons import Bound
@@ -87,28 +88,27 @@ class Statement:
         stages, by_records = mechanism.summed(added), mechanism.record_budget(added) is not None
         self._paid_at_once = by_records
         whose = f" of {study}" if study and mechanism.charged_once and by_records else ""
-        blocks = [stage.name + whose for stage in stages]
         units = {ledger.terms().unit: unit, **others}
-        laws: dict[str, Mapping[str, Law]] = {
-            block: {name: law_of(stage, bound, one, classes) for name, one in units.items()}
-            for block, stage in zip(blocks, stages, strict=True)
+        blocks = {
+            stage.name + whose: Block(
+                {name: law_of(stage, bound, one, classes) for name, one in units.items()},
+                step=Step.of(mechanism, stage, units, bound, classes),
+            )
+            for stage in stages
         }
-        self._steps = {
-            block: Step.of(mechanism, stage, units, bound, classes) for block, stage in zip(blocks, stages, strict=True)
-        }
-        vectors = all(isinstance(law, VectorLaw) for held in laws.values() for law in held.values())
+        names = list(blocks)
+        vectors = all(isinstance(law, VectorLaw) for block in blocks.values() for law in block.laws.values())
         self._for_the_run: tuple[str, int] | None = None
         if mechanism.charged_once:
             # Paid once, for as many queries as one unit pays for; then every query is free.
-            self._for_the_run = blocks[0], mechanism.charged_queries(MAX_POOL_INPUTS, added)
-            blocks = [f"{name}, paid with the run" for name in blocks]
-            laws |= {name: {} for name in blocks}
-        self._laws = laws
-        self._beside = self._charged_with({} if vectors else {slot.purpose: slot.laws for slot in beside})
-        self._steps |= {slot.purpose: slot.step for slot in beside if slot.step is not None}
-        self._laws = {**self._beside, **laws}
+            self._for_the_run = names[0], mechanism.charged_queries(MAX_POOL_INPUTS, added)
+            names = [f"{name}, paid with the run" for name in names]
+            blocks |= {name: Block({}) for name in names}
+        self._blocks = blocks
+        counted = {} if vectors else {one.purpose: Block(one.laws, fixed=True, step=one.step) for one in beside}
+        self._blocks = self._charged_with(counted) | blocks
         self.stages = [
-            Slot(block, stage, laws[block], self._steps.get(block)) for block, stage in zip(blocks, stages, strict=True)
+            Slot(name, stage, blocks[name].laws, blocks[name].step) for name, stage in zip(names, stages, strict=True)
         ]
         """One slot for each stage of the labels, in their order."""
         self.sums_apart = dict[AddedBy, Slot]()
@@ -123,7 +123,7 @@ class Statement:
         """The slot of sums over all records, which are charged one by one, or of the run as a whole."""
         assert self._for_the_run is not None  # there are such sums
         purpose = self._for_the_run[0]
-        return Slot(purpose, self.stages[0].stage, self._laws[purpose], self._steps[purpose])
+        return Slot(purpose, self.stages[0].stage, self._blocks[purpose].laws, self._blocks[purpose].step)
 
     def pay(self, slot: Slot, names: Sequence[str], *, further: int = 0) -> int:
         """The charge of one release: one that a crash left without an outcome, or a new one.
@@ -149,7 +149,7 @@ class Statement:
             if self._for_the_run is not None and not self.run_is_paid():
                 # Two processes at once may both pay for the run: never too little.
                 run, rounds = self._for_the_run
-                ledger.charge(run, rounds, expected=self._laws[run])
+                ledger.charge(run, rounds, expected=self._blocks[run].laws)
         elif self._for_the_run is not None and purpose == self._for_the_run[0]:
             self._make_room(purpose, 1 + further)
         elif any(slot.purpose == one.purpose for one in self.sums_apart.values()):
@@ -170,7 +170,7 @@ class Statement:
 
     def take_apart(self, purpose: str) -> None:
         """Do not charge a vector again that was charged elsewhere: it counts there, and not beside these labels."""
-        if purpose in self._beside and not self._ledger.used(purpose, self._laws, self._beside):
+        if purpose in self._beside() and not self._ledger.used(purpose, self._blocks):
             self._count_apart(purpose)
 
     def note_sums(self, released: int) -> None:
@@ -207,7 +207,7 @@ class Statement:
         delta, name = self._ledger.settings.delta, self._mechanism.name
         if self._for_the_run is not None:
             purpose, rounds = self._for_the_run
-            whole = block_epsilon({self._laws[purpose][self._ledger.terms().unit]: rounds}, delta)
+            whole = block_epsilon({self._blocks[purpose].laws[self._ledger.terms().unit]: rounds}, delta)
             return (
                 f"{self._ledger.epsilon():.4g} of ε = {budget:g} is spent, and a run of {name} alone costs "
                 f"{whole:.4g} (δ = {delta:g}) however much is asked; raise budget.epsilon, lower budget.study if the "
@@ -220,17 +220,16 @@ class Statement:
 
     def _used(self, purpose: str) -> int:
         """How many sums over all records were charged, whether they are by groups or not."""
-        apart, laws = purpose + _APART, [self._laws[purpose]]  # those of before are there without groups too
+        apart, laws = purpose + _APART, [self._blocks[purpose].laws]  # those of before are there without groups too
         laws += [slot.laws for slot in self.sums_apart.values() if slot.laws not in laws]
-        return self._ledger.used(purpose) + sum(self._ledger.used(apart, {apart: one}) for one in laws)
+        return self._ledger.used(purpose) + sum(self._ledger.used(apart, {apart: Block(one)}) for one in laws)
 
     def _labels(self, slot: Slot) -> bool:
         return any(slot.purpose == one.purpose for one in self.stages)
 
     def _make_room(self, purpose: str, due: int) -> None:
         if not self._stated() or self._ledger.left(purpose) < due:
-            rounds = dict.fromkeys(self._laws, 0) | {purpose: due}
-            self._ledger.allow(self._laws, rounds, self._beside, steps=self._steps)
+            self._ledger.allow(self._blocks, dict.fromkeys(self._blocks, 0) | {purpose: due})
         self._require_room(purpose, due)
 
     def _require_room(self, purpose: str, due: int, laws: Mapping[str, Law] | None = None) -> None:
@@ -243,24 +242,28 @@ class Statement:
 
         Where it does not, the last of them are left to count apart.
         """
-        while purpose in self._beside:
+        while purpose in self._beside():
             if not self._stated():
                 self._allow(self._queries)
             if self._ledger.used(purpose):
                 return False
             if self._ledger.affordable(purpose, 1):
                 return True
-            self._count_apart(next(reversed(self._beside)))
+            self._count_apart(self._beside()[-1])
         return False
 
     def _count_apart(self, purpose: str) -> None:
         """Remove this vector, and those charged with it: an earlier block counts them already."""
-        charged = {name for name in self._beside if self._ledger.used(name, self._laws, self._beside)}
+        charged = {name for name in self._beside() if self._ledger.used(name, self._blocks)}
         for name in charged | {purpose}:
-            del self._beside[name], self._laws[name]
+            del self._blocks[name]
         self._allow(self._queries)
 
-    def _charged_with(self, beside: Mapping[str, Mapping[str, Law]]) -> dict[str, Mapping[str, Law]]:
+    def _beside(self) -> list[str]:
+        """The vectors that count together with the labels."""
+        return [purpose for purpose, block in self._blocks.items() if block.fixed]
+
+    def _charged_with(self, beside: Mapping[str, Block]) -> dict[str, Block]:
         """Those of ``beside`` with which labels were charged before; all of them where none were.
 
         Another vector counts apart: with it the labels would count as others, chosen after those that are there.
@@ -268,16 +271,16 @@ class Statement:
         for number in range(len(beside), -1, -1):
             for kept in combinations(beside, number):
                 held = {name: beside[name] for name in kept}
-                if any(self._ledger.used(block, held | self._laws, kept) for block in self._laws):
+                if any(self._ledger.used(purpose, held | self._blocks) for purpose in self._blocks):
                     return held
         return dict(beside)
 
     def _stated(self) -> bool:
         """Whether the terms in force are this run's own: another study may have left blocks of the same names."""
-        blocks = self._ledger.terms().blocks
+        stated = self._ledger.terms().blocks
         return all(
-            name in blocks and blocks[name].laws == laws and blocks[name].fixed == (name in self._beside)
-            for name, laws in self._laws.items()
+            name in stated and (stated[name].laws, stated[name].fixed) == (block.laws, block.fixed)
+            for name, block in self._blocks.items()
         )
 
     def _allow(self, queries: int) -> None:
@@ -288,9 +291,9 @@ class Statement:
         so that all stages get the same room.
         """
         stages = [slot.purpose for slot in self.stages]
-        in_all = dict.fromkeys(stages, self._queries) | dict.fromkeys(self._beside, 1)
+        in_all = dict.fromkeys(stages, self._queries) | dict.fromkeys(self._beside(), 1)
         if self._for_the_run is not None:
             purpose, sums = self._for_the_run
             in_all[purpose] = sums + self._ledger.used(purpose) - self._used(purpose)
-        rounds = dict.fromkeys(self._laws, 0) | dict.fromkeys(stages, queries)
-        self._ledger.allow(self._laws, rounds, self._beside, in_all, self._steps)
+        rounds = dict.fromkeys(self._blocks, 0) | dict.fromkeys(stages, queries)
+        self._ledger.allow(self._blocks, rounds, in_all)

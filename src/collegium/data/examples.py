@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,14 +50,13 @@ class Examples:
 
     def take(self, indices: NDArray[np.int64]) -> Examples:
         """The records at ``indices``, in that order."""
-        return Examples(
-            self.x[indices],
-            None if self.y is None else self.y[indices],
-            None if self.groups is None else self.groups[indices],
-            {name: values[indices] for name, values in self.columns.items()},
-            None if self.rows is None else self.rows[indices],
-            self.rows_of,
-            self.group_of,
+        return replace(
+            self,
+            x=self.x[indices],
+            y=None if self.y is None else self.y[indices],
+            groups=None if self.groups is None else self.groups[indices],
+            columns={name: values[indices] for name, values in self.columns.items()},
+            rows=None if self.rows is None else self.rows[indices],
         )
 
     def labels(self) -> NDArray[np.int64]:

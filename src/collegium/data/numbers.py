@@ -61,7 +61,7 @@ def read_numbers(
     if pd.api.types.is_numeric_dtype(values.dtype) and not dates:
         return values.to_numpy(dtype=np.float64, na_value=np.nan), []
     texts, where = np.unique(written(values), return_inverse=True)
-    read = [_days(text) if dates else _number(text, decimal) for text in texts]
+    read = [_days(text) if dates else number_of(text, decimal) for text in texts]
     numbers = np.array([math.nan if number is None else number for number in read])[where]
     return numbers, [str(texts[row]) for row in where if read[row] is None]
 
@@ -78,7 +78,7 @@ def like_dates(texts: Sequence[str]) -> str | None:
     return alike[0] if alike and len(alike) >= READABLE * len(texts) else None
 
 
-def _number(text: str, decimal: str) -> float | None:
+def number_of(text: str, decimal: str = ".") -> float | None:
     """The number, NaN for a mark of a missing value, None for text that is neither."""
     if text.lower() in MISSING:
         return math.nan

@@ -1,21 +1,20 @@
-"""Pools of public inputs, kept by their SHA-256: in memory, or in a folder that several processes may share.
+"""Pools of public inputs, kept by their SHA-256 in a folder that several processes may share.
 
-A pool in a folder is ``<sha256>.bin`` and, written last, ``<sha256>.json``; what is still on its way has a
+A pool there is ``<sha256>.bin`` and, written last, ``<sha256>.json``; what is still on its way has a
 name of its own, so that a reader never meets half a pool and two writers never meet each other.
 """
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import secrets
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from collegium.data.values import ArraySpec, PoolChunk, PoolState, array_spec, canonical_bytes, canonical_header
 from collegium.errors import PoolMismatch, ProtocolViolation, StorageError
 from collegium.limits import MAX_POOL_BYTES
-from collegium.whole_files import storing, write_whole
+from collegium.whole_files import storing, temporary_folder, write_whole
 
 ABANDONED_AFTER_S = 24 * 3600
 MAX_ARRIVING = 2
@@ -35,43 +34,35 @@ MAX_POOLS_BYTES = 2 * MAX_POOL_BYTES
 
 @dataclass
 class _Arriving:
-    """A pool of which some bytes are here, in memory or in a file of ``folder``."""
+    """A pool of which some bytes are here, in a file."""
 
-    folder: Path | None
-    target: BinaryIO
-    path: Path | None
+    path: Path
     digest: Any
-    received_bytes: int = field(default=0)
+    received_bytes: int = 0
 
     @classmethod
-    def begun(cls, spec: ArraySpec, folder: Path | None) -> "_Arriving":
-        digest = hashlib.sha256(canonical_header(spec.dtype, spec.shape))
-        if folder is None:
-            return cls(None, io.BytesIO(), None, digest)
+    def begun(cls, spec: ArraySpec, folder: Path) -> "_Arriving":
         path = folder / f"{spec.sha256}.{os.getpid()}-{secrets.token_hex(8)}.part"
-        with _storing(folder):
-            return cls(folder, path.open("xb"), path, digest)
+        return cls(path, hashlib.sha256(canonical_header(spec.dtype, spec.shape)))
 
     def append(self, data: bytes | memoryview) -> None:
         self.digest.update(data)
-        with self.storing():
-            self.target.write(data)
+        with self.storing(), self.path.open("ab") as file:
+            file.write(data)
         self.received_bytes += len(data)
 
     @contextlib.contextmanager
     def storing(self) -> Iterator[None]:
         """StorageError where the system refuses; what has arrived is then thrown away."""
         try:
-            with _storing(self.folder):
+            with _storing(self.path.parent):
                 yield
         except StorageError:
             self.discard()
             raise
 
     def discard(self) -> None:
-        self.target.close()
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
 
 class PoolStore:
@@ -79,7 +70,7 @@ class PoolStore:
 
     Parameters
     ----------
-    folder : where to keep them; None keeps them in memory.
+    folder : where to keep them; None for a temporary folder, which goes away with the store.
     keep : the pools to keep from before, by SHA-256; the others are deleted. None keeps all of them.
 
     Raises
@@ -89,15 +80,14 @@ class PoolStore:
     """
 
     def __init__(self, folder: Path | None, *, keep: Collection[str] | None = None) -> None:
-        self._folder = folder
+        self._folder = folder or temporary_folder(self)
         self._arrays: dict[str, NDArray[Any]] = {}
         self._arriving: dict[str, _Arriving] = {}
         self._lock = threading.RLock()
-        if folder is not None:
-            with _storing(self._folder):
-                folder.mkdir(parents=True, exist_ok=True)
-                _remove_abandoned(folder)
-                self._remove(name for name in self._held() if keep is not None and name not in keep)
+        with _storing(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(self._folder)
+            self._remove(name for name in self._held() if keep is not None and name not in keep)
 
     def holds(self, spec: ArraySpec) -> bool:
         """Whether the whole pool is here."""
@@ -170,20 +160,18 @@ class PoolStore:
 
     def _held(self) -> dict[str, int]:
         """The size in bytes of every pool that is here, by name, the oldest first."""
-        if self._folder is None:
-            return {name: array.nbytes for name, array in self._arrays.items()}
         found = [(path.stem, path.stat()) for path in self._folder.glob("*.bin")]
         return {name: stat.st_size for name, stat in sorted(found, key=lambda item: item[1].st_mtime)}
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in list(names):
             self._arrays.pop(name, None)
-            for ending in ("json", "bin") if self._folder is not None else ():
+            for ending in ("json", "bin"):
                 with contextlib.suppress(OSError):
                     self._path(name, ending).unlink()
 
     def open(self, sha256: str) -> NDArray[Any]:
-        """The pool itself, read-only; mapped from disk where it lies there, and checked when first opened.
+        """The pool itself, read-only; mapped from disk, and checked when first opened.
 
         Raises
         ------
@@ -224,8 +212,6 @@ class PoolStore:
         array = self._arrays.get(sha256)
         if array is not None:
             return ArraySpec(sha256, array.dtype.newbyteorder("=").name, tuple(map(int, array.shape)))
-        if self._folder is None:
-            return None
         missing_or_damaged = (FileNotFoundError, ValueError, KeyError, TypeError, ProtocolViolation)
         with _storing(self._folder), contextlib.suppress(*missing_or_damaged):
             written = json.loads(self._path(sha256, "json").read_text(encoding="ascii"))
@@ -239,25 +225,18 @@ class PoolStore:
             raise PoolMismatch(
                 f"the bytes that arrived are not the pool {spec.sha256[:12]}: they were removed; send it again"
             )
-        if arriving.path is None:
-            assert isinstance(arriving.target, io.BytesIO)
-            flat = np.frombuffer(arriving.target.getvalue(), dtype=np.dtype(spec.dtype).newbyteorder("<"))
-            self._arrays[spec.sha256] = flat.reshape(spec.shape)
-            return
         written = json.dumps({"dtype": spec.dtype, "shape": list(spec.shape)})
         with arriving.storing():
-            arriving.target.flush()
-            os.fsync(arriving.target.fileno())
-            arriving.target.close()
+            with arriving.path.open("ab") as file:
+                os.fsync(file.fileno())
             os.replace(arriving.path, self._path(spec.sha256, "bin"))
             write_whole(self._path(spec.sha256, "json"), written)
 
     def _path(self, sha256: str, ending: str) -> Path:
-        assert self._folder is not None
         return self._folder / f"{sha256}.{ending}"
 
 
-def _storing(folder: Path | None) -> contextlib.AbstractContextManager[None]:
+def _storing(folder: Path) -> contextlib.AbstractContextManager[None]:
     return storing(f"keep pools in {folder}")
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
-from collegium.data.numbers import like_dates, read_numbers
+from collegium.data.numbers import like_dates, number_of, read_numbers
 from collegium.data.texts import MISSING, row_numbers, text_of, texts_of
 from collegium.errors import DataError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_CATEGORIES = 50
 """Of a column of texts; rarer values count as missing."""
@@ -29,7 +27,7 @@ def classes_of(frame: pd.DataFrame | None, label: str | None, classes: Sequence[
         if frame is None or label is None:
             raise DataError("which classes? Name them by classes, or their column by label")
         known = [text for text in sorted(set(texts_of(frame[label]).tolist())) if text.lower() not in MISSING]
-        classes = sorted(known, key=lambda text: (float(text), text)) if all(map(_is_number, known)) else known
+        classes = sorted(known, key=lambda text: (float(text), text)) if None not in map(number_of, known) else known
     names = [text_of(name) for name in classes]
     if len(names) < 2 or len(set(names)) != len(names):
         raise DataError(f"a task has at least two classes with different names, not {names[:20]}")
@@ -46,8 +44,6 @@ def columns_of(frame: pd.DataFrame, out: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _column(name: str, values: pd.Series[Any]) -> dict[str, Any]:
-    import pandas as pd
-
     texts = not pd.api.types.is_numeric_dtype(values.dtype)
     if texts and not (days := read_numbers(values, dates=True))[1] and np.isfinite(days[0]).any():
         values = pd.Series(pd.to_datetime(days[0], unit="D"))
@@ -107,11 +103,3 @@ def inputs_of(public: ArrayLike) -> dict[str, Any]:
         for number, name in enumerate(named)
     ]
     return {"kind": "table", "columns": columns}
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -57,7 +57,8 @@ class CalibratedStudent:
 
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """The calibrated probabilities of inputs ``[n, …]``, shape ``[n, classes]``."""
-        return raised(_logarithms(self.student, x), self.slope, self.offsets)
+        logarithms = np.log(np.maximum(self.student.probabilities(x), SMALLEST))
+        return raised(logarithms, self.slope, self.offsets)
 
     def predict(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """The likeliest class, or by the cut; ``[n]``."""
@@ -125,10 +126,6 @@ def calibrated(student: Student, x: NDArray[Any], labels: NDArray[np.int64]) -> 
             f"of {len(np.unique(labels))} classes: label more of them"
         )
     return CalibratedStudent(inner, *calibration(inner.probabilities(x), labels))
-
-
-def _logarithms(student: Student, x: NDArray[Any]) -> NDArray[np.float64]:
-    return np.log(np.maximum(student.probabilities(x), SMALLEST))
 
 
 def read_student(path: Path, *, device: str, read: Callable[..., Student]) -> CalibratedStudent:

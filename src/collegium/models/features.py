@@ -243,8 +243,11 @@ def _raw(x: NDArray[Any]) -> NDArray[np.int64]:
     flat = x.reshape(len(x), -1)
     if flat.dtype == np.uint8:
         return flat.astype(np.int64)
-    values = np.floor(flat.astype(np.float64) * ONE + 0.5)
-    return np.clip(values, -_LARGEST, _LARGEST).astype(np.int64)
+    return _rounded(flat.astype(np.float64) * ONE).astype(np.int64)
+
+
+def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.clip(np.floor(values + 0.5), -_LARGEST, _LARGEST))
 
 
 def unit_one(columns: int) -> float:
@@ -256,16 +259,13 @@ def _unit(x: NDArray[Any]) -> NDArray[np.float64]:
     """Every vector at one length, whatever its own is; squares are added one after the other, vector by vector."""
     flat = x.reshape(len(x), -1).astype(np.float64)
     length = np.sqrt(np.cumsum(np.square(flat), axis=1)[:, -1:])
-    scaled = np.floor(flat * (unit_one(flat.shape[1]) / np.maximum(length, SHORTEST)) + 0.5)
-    return np.asarray(np.clip(scaled, -_LARGEST, _LARGEST))
+    return _rounded(flat * (unit_one(flat.shape[1]) / np.maximum(length, SHORTEST)))
 
 
 def _standard(x: NDArray[Any], scaling: NDArray[Any]) -> NDArray[np.float64]:
     """(column − centre) · factor in parts of 1/1024: one subtraction and two products of each number alone."""
     centre, factor = scaling.astype(np.float64)
-    scaled = np.floor((x.reshape(len(x), -1).astype(np.float64) - centre) * factor * ONE + 0.5)
-    values: NDArray[np.float64] = np.clip(scaled, -_LARGEST, _LARGEST)
-    return values
+    return _rounded((x.reshape(len(x), -1).astype(np.float64) - centre) * factor * ONE)
 
 
 def _ranks(x: NDArray[Any], knots: NDArray[Any]) -> NDArray[np.int64]:

@@ -62,11 +62,7 @@ class Forest:
         forest = RandomForestClassifier(
             n_estimators=trees, max_depth=max_depth or _DEEPEST, random_state=seed % 2**32, n_jobs=1
         )
-        return cls.of_trees(forest.fit(flat(x), y), task)
-
-    @classmethod
-    def of_trees(cls, forest: Any, task: Task) -> "Forest":
-        """The arrays of a fitted scikit-learn forest whose labels are class numbers of ``task``."""
+        forest.fit(flat(x), y)
         sizes = [tree.tree_.node_count for tree in forest.estimators_]
         roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         children, feature, threshold, share = [], [], [], []

@@ -141,11 +141,8 @@ class _Rounding:
             )
 
     def _products(self, part: nn.Conv2d | nn.Linear, norm: nn.BatchNorm2d | None) -> Products:
-        weight, bias = (
-            part.weight.double(),
-            torch.zeros(len(part.weight), dtype=torch.float64, device=part.weight.device),
-        )
-        bias = bias if part.bias is None else part.bias.double()
+        weight = part.weight.double()
+        bias = weight.new_zeros(len(weight)) if part.bias is None else part.bias.double()
         self._values = part(self._values)
         if norm is not None:
             assert norm.running_mean is not None and norm.running_var is not None

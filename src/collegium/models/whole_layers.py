@@ -279,10 +279,7 @@ NETWORKS = "collegium.networks"
 
 def find_layer(kind: str) -> type[Layer]:
     """The layer that a file calls so; KeyError where there is none."""
-    if kind in LAYERS:
-        return LAYERS[kind]
-    others = installed(NETWORKS)
-    if kind in others.names:
+    if kind not in LAYERS and kind in (others := installed(NETWORKS)).names:
         layer: type[Layer] | None = load_plugin(others[kind], f"the network {kind!r}").layer
         if layer is not None:
             return layer

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collegium.errors import ConfigurationError
+from collegium_accounting.terminal import numbers
 
 if TYPE_CHECKING:
     from collegium.coordinator.run.run_record import RunRecord
@@ -131,11 +132,11 @@ def simulate(
     if plot is not None and epsilon is None:
         raise ConfigurationError("--plot draws accuracy against ε: name several by --epsilon")
     if epsilon is not None:
-        budgets = _budgets(epsilon)
-        runs = {one: with_budget(settings, one) for one in budgets}
+        folders = {one: folder / f"epsilon-{one:g}" for one in _budgets(epsilon)}
+        runs = {one: with_budget(settings, one) for one in folders}
         for one, of_budget in runs.items():
-            run_and_show(of_budget, folder / f"epsilon-{one:g}", root, drive, "virtual parties", as_json=as_json)
-        show_budgets({one: folder / f"epsilon-{one:g}" for one in budgets}, plot, as_json=as_json)
+            run_and_show(of_budget, folders[one], root, drive, "virtual parties", as_json=as_json)
+        show_budgets(folders, plot, as_json=as_json)
     elif prepare_only:
         prepared = prepare_run(settings, folder, data_root=root)
         typer.echo(flwr_command(prepared.folder, len(prepared.cohort)))
@@ -175,10 +176,7 @@ def _asked(config: Path, run: Path | None, queries: int | None, seed: int | None
 
 
 def _budgets(text: str) -> list[float]:
-    try:
-        found = sorted({float(part) for part in text.split(",")})
-    except ValueError:
-        raise ConfigurationError(f"--epsilon takes numbers separated by commas; got {text!r}") from None
+    found = sorted(set(numbers(text, "epsilon")))
     if not all(0 < one < math.inf for one in found):
         raise ConfigurationError(f"every ε is above 0; got {text!r}")
     return found

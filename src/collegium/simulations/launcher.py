@@ -90,8 +90,8 @@ def launch(
                 if not isinstance(error, QuorumNotReached):
                     raise
                 _wait_for_exit(processes)  # one that dies closes its connection before it has ended
-                if dead := _died(processes):
-                    raise QuorumNotReached(f"{error}. {dead}") from error
+                if dead := [f"{party.name} ended: {party.last_words()}" for party in processes if party.status]:
+                    raise QuorumNotReached(f"{error}. {'; '.join(dead)}") from error
                 raise
             parties.farewell("the run is finished")
             _wait_for_exit(processes)
@@ -163,11 +163,6 @@ def _wait_for_all(parties: GrpcParties, processes: list[PartyProcess]) -> None:
                     raise QuorumNotReached(f"{party.name} did not start: {party.last_words()}") from None
             if time.monotonic() > deadline:
                 raise
-
-
-def _died(processes: list[PartyProcess]) -> str:
-    """The names of the processes that ended by themselves, each with the last line of its log."""
-    return "; ".join(f"{party.name} ended: {party.last_words()}" for party in processes if party.status)
 
 
 def _wait_for_exit(processes: list[PartyProcess]) -> None:

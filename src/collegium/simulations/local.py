@@ -7,9 +7,6 @@ summed under masks, and what a run keeps goes to a temporary folder unless anoth
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +39,7 @@ from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.settings import validate_config
 from collegium.simulations.progress import RunProgress
+from collegium.whole_files import temporary_folder
 from collegium_accounting.mechanisms import ABSTAIN, IntArray, Mechanism
 
 if TYPE_CHECKING:
@@ -143,7 +141,7 @@ class LocalParties(InProcessParties):
         seed: int | None = None,
     ) -> None:
         self.task, self.seed = task, seed
-        base = folder or _temporary_folder(self)
+        base = folder or temporary_folder(self)
         for name in records:
             create_identity(base / name / "credentials", name, "party")  # once: who comes back is who it was
         keys = {name: read_signing_key(base / name / "credentials") for name in records}
@@ -250,7 +248,7 @@ class Coordinator:
         inputs = drawn_pool(parties.task.inputs) if pool is None else encode(pool, parties.task)
         self._public = PublicData(Examples(inputs))
         self._device = device
-        self._folder = RunFolder(folder or _temporary_folder(self))
+        self._folder = RunFolder(folder or temporary_folder(self))
         self._asked: dict[str, Any] = {
             "name": _NAME,
             "seed": parties.seed,
@@ -393,10 +391,3 @@ def _arguments_named() -> Iterator[None]:
             text = text.replace(setting, argument)
         error.args = (text, *error.args[1:])
         raise
-
-
-def _temporary_folder(owner: object) -> Path:
-    """A folder that goes away with its owner."""
-    folder = tempfile.mkdtemp(prefix="collegium-")
-    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,11 +68,15 @@ class Rehearsal:
 
 
 class Overheard:
-    """`Parties`, and the questions that were put to them."""
+    """`Parties`, and the questions that were put to them; reached once `around` them."""
 
-    def __init__(self, parties: Parties) -> None:
-        self._parties = parties
+    def __init__(self) -> None:
         self.questions: dict[str, Question] = {}
+
+    def around(self, parties: Parties) -> Self:
+        """This one, over ``parties``."""
+        self._parties = parties
+        return self
 
     def names(self) -> list[str]:
         """See `Parties.names`."""
@@ -221,21 +225,15 @@ def rehearse(
     run = prepare_run(config, folder, data_root=root)
     if votes and config.teachers is not None:
         _draw_ballots(run, random)
+    overheard = Overheard()
     if processes:
-        heard: list[Overheard] = []
-
-        def over(reached: Parties) -> Overheard:
-            heard.append(Overheard(reached))
-            return heard[0]
-
-        launch(run, on_progress, over=over)
-        return Rehearsal(run, drawn, present, tuple(heard[0].questions.values()))
-    here = InProcessParties([virtual_party(run.folder, number) for number in range(parties)], config.name)
-    overheard = Overheard(here)
-    coordinator = coordinator_of(run, overheard, on_progress)
-    coordinator.label()
-    if config.evaluation is not None:
-        coordinator.evaluate()
+        launch(run, on_progress, over=overheard.around)
+    else:
+        here = InProcessParties([virtual_party(run.folder, number) for number in range(parties)], config.name)
+        coordinator = coordinator_of(run, overheard.around(here), on_progress)
+        coordinator.label()
+        if config.evaluation is not None:
+            coordinator.evaluate()
     return Rehearsal(run, drawn, present, tuple(overheard.questions.values()))
 
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from collegium.errors import LedgerCorrupt
 from collegium.privacy.ledger import checkpoint
 from collegium.privacy.ledger.chain import Chain
-from collegium.privacy.ledger.entry import Terms
+from collegium.privacy.ledger.entry import Block, Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import EntryStore
 from collegium.privacy.ledger.verifier import verify
@@ -40,7 +40,9 @@ def work(ledger: Ledger, batch: int) -> None:
     ledger.release(paid, {f"{batch}:{index}": index for index in range(2)})
     ledger.charge("release", [f"{batch}:lost"])
     ledger.charge("evaluation", 1, {"record": VectorLaw(0.01), "party": VectorLaw(0.02)})
-    ledger.allow({"test": {"record": VectorLaw(0.005)}, "answer": {"record": WINNER}}, {"test": 9, "answer": 9})
+    ledger.allow(
+        {"test": Block({"record": VectorLaw(0.005)}), "answer": Block({"record": WINNER})}, {"test": 9, "answer": 9}
+    )
     ledger.charge("test", 2)
     ledger.charge("answer", 1)
 

@@ -19,7 +19,7 @@ from scipy.special import ndtr
 from unit.ledger.conftest import ONE
 
 from collegium.errors import BudgetExceeded, ConfigurationError, LabelConflict, LedgerCorrupt, StorageError
-from collegium.privacy.ledger.entry import Terms
+from collegium.privacy.ledger.entry import Block, Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium_accounting.game.laws import Law, RenyiLaw, VectorLaw, block_epsilon
@@ -130,21 +130,21 @@ def test_failure_probabilities_use_up_delta(open_ledger: OpenLedger) -> None:
 
 def test_rounds_beyond_those_that_were_stated_are_refused(open_ledger: OpenLedger) -> None:
     with open_ledger(epsilon_budget=None) as ledger:
-        ledger.allow({"release": {"record": ONE}}, {"release": 20})
+        ledger.allow({"release": Block({"record": ONE})}, {"release": 20})
         charged = ledger.charge("release", 15)
         assert ledger.affordable("release", 100) == ledger.left("release") == 5
         with pytest.raises(BudgetExceeded, match="only 5 of 6"):
             ledger.charge("release", 6)
-        ledger.allow({"release": {"record": ONE}}, {"release": 20})
+        ledger.allow({"release": Block({"record": ONE})}, {"release": 20})
         assert ledger.left("release") == 20 and ledger.charge("release", 6) > charged
 
 
 def test_blocks_fixed_together_cost_what_was_stated_whatever_is_used_of_them(open_ledger: OpenLedger) -> None:
     """Answers decide how many queries pass the test: what was used tells of them, and is no guarantee."""
     test, answer = VectorLaw(1.0 / 150.0), ONE
-    laws: dict[str, dict[str, Law]] = {"test": {"record": test}, "answer": {"record": answer}}
+    blocks = {"test": Block({"record": test}), "answer": Block({"record": answer})}
     with open_ledger() as ledger:
-        ledger.allow(laws, {"test": 100, "answer": 100})
+        ledger.allow(blocks, {"test": 100, "answer": 100})
         whole = block_epsilon({test: 100, answer: 100}, 1e-5)
         for _ in range(3):
             ledger.charge("test", 10)
@@ -159,9 +159,9 @@ def test_blocks_fixed_together_cost_what_was_stated_whatever_is_used_of_them(ope
 
 def test_blocks_get_what_the_budget_takes_together_the_first_one_all_that_is_wanted(open_ledger: OpenLedger) -> None:
     test, answer = VectorLaw(1.0 / 150.0), ONE
-    laws: dict[str, dict[str, Law]] = {"test": {"record": test}, "answer": {"record": answer}}
+    blocks = {"test": Block({"record": test}), "answer": Block({"record": answer})}
     with open_ledger(epsilon_budget=1.0) as ledger:
-        ledger.allow(laws, {"test": 500, "answer": 500})
+        ledger.allow(blocks, {"test": 500, "answer": 500})
         tests, answers = ledger.left("test"), int(ledger.left("answer"))
         assert tests == 500 and 10 < answers < 100
         assert block_epsilon({test: 500, answer: answers}, 1e-5) <= 1.0
@@ -177,8 +177,8 @@ def test_two_studies_of_the_same_laws_add_up_and_do_not_share_one_path(open_ledg
     with open_ledger() as ledger:
         for study, numbers in (("one", (20, 20)), ("two", (0, 40))):
             names = f"test of {study}", f"answer of {study}"
-            laws: dict[str, dict[str, Law]] = dict(zip(names, ({"record": test}, {"record": answer}), strict=True))
-            ledger.allow(laws, dict(zip(names, numbers, strict=True)))
+            blocks = dict(zip(names, (Block({"record": test}), Block({"record": answer})), strict=True))
+            ledger.allow(blocks, dict(zip(names, numbers, strict=True)))
             ledger.charge(names[1], numbers[1])
         alone = [block_epsilon({test: tests, answer: answers}, 0.5e-5) for tests, answers in ((20, 20), (0, 40))]
         assert ledger.epsilon() == pytest.approx(sum(alone), rel=1e-6)
@@ -186,7 +186,7 @@ def test_two_studies_of_the_same_laws_add_up_and_do_not_share_one_path(open_ledg
 
 def test_what_a_run_paid_as_a_whole_makes_its_answers_free_and_nothing_else(open_ledger: OpenLedger) -> None:
     with open_ledger() as ledger:
-        ledger.allow({"release": {"record": ONE}, "answers": {}}, {"release": 3, "answers": 0})
+        ledger.allow({"release": Block({"record": ONE}), "answers": Block({})}, {"release": 3, "answers": 0})
         with pytest.raises(LedgerCorrupt, match="the whole run is not paid for"):
             ledger.charge("answers", TEN)
         ledger.charge("release", 3)
@@ -199,9 +199,9 @@ def test_what_a_run_paid_as_a_whole_makes_its_answers_free_and_nothing_else(open
 def test_a_run_that_states_no_round_to_be_paid_makes_nothing_free(
     open_ledger: OpenLedger, rounds: dict[str, int]
 ) -> None:
-    laws: dict[str, dict[str, Law]] = {purpose: {"record": ONE} for purpose in rounds}
+    blocks = {purpose: Block({"record": ONE}) for purpose in rounds}
     with open_ledger() as ledger:
-        ledger.allow(laws | {"answers": {}}, rounds | {"answers": 0})
+        ledger.allow(blocks | {"answers": Block({})}, rounds | {"answers": 0})
         ledger.charge("evaluation", 1, {"record": ONE})
         with pytest.raises(LedgerCorrupt, match="the whole run is not paid for"):
             ledger.charge("answers", TEN)
@@ -209,7 +209,7 @@ def test_a_run_that_states_no_round_to_be_paid_makes_nothing_free(
 
 def test_counts_that_are_charged_apart_do_not_keep_a_paid_run_from_its_answers(open_ledger: OpenLedger) -> None:
     with open_ledger() as ledger:
-        ledger.allow({"release": {"record": ONE}, "answers": {}}, {"release": 3, "answers": 0})
+        ledger.allow({"release": Block({"record": ONE}), "answers": Block({})}, {"release": 3, "answers": 0})
         ledger.charge("evaluation", 1, {"record": ONE})
         ledger.charge("release", 3)
         ledger.charge("answers", TEN)

@@ -28,7 +28,7 @@ OpenLedger = Callable[..., Ledger]
 THREE = VectorLaw(3 * ONE.mu)
 LAPLACE = RenyiLaw.of(theorem_2(0.05, WIDE_ORDERS, Unit()))
 PARTY = {"unit": "party", "votes_per_unit": {"record": 1, "party": 3}}
-TOGETHER: dict[str, dict[str, Law]] = {"test": {"record": VectorLaw(1 / 150)}, "answer": {"record": ONE}}
+TOGETHER = {"test": Block({"record": VectorLaw(1 / 150)}), "answer": Block({"record": ONE})}
 
 
 def charge(ledger: Ledger, queries: int, law: Law = ONE, unit: str = "record", **others: Law) -> int:

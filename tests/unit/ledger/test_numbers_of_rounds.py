@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from collegium.errors import BudgetExceeded
+from collegium.privacy.ledger.entry import Block
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.spending import Spending
 from collegium.privacy.ledger.verifier import verify
-from collegium_accounting.game.laws import Law, VectorLaw, block_epsilon, block_profile
+from collegium_accounting.game.laws import VectorLaw, block_epsilon, block_profile
 from collegium_accounting.game.winner import RoundLaw
 from collegium_accounting.units import Adjacency
 
@@ -22,13 +23,13 @@ OpenLedger = Callable[..., Ledger]
 LABEL = RoundLaw("discrete-gaussian", 20.0, Adjacency.REPLACE, classes=2)
 TEST = RoundLaw("discrete-gaussian", 10.0, Adjacency.ADD_REMOVE)
 COUNTS = VectorLaw(0.2, 1e-6)
-WITH_COUNTS: dict[str, dict[str, Law]] = {"counts": {"record": COUNTS}, "label": {"record": LABEL}}
-STAGES: dict[str, dict[str, Law]] = {"test": {"record": TEST}, "label": {"record": LABEL}}
+WITH_COUNTS = {"counts": Block({"record": COUNTS}, fixed=True), "label": Block({"record": LABEL})}
+STAGES = {"test": Block({"record": TEST}), "label": Block({"record": LABEL})}
 DELTA = 1e-5
 
 
 def stated_together(ledger: Ledger, labels: int = 60) -> None:
-    ledger.allow(WITH_COUNTS, {"counts": 1 - ledger.used("counts"), "label": labels}, {"counts"})
+    ledger.allow(WITH_COUNTS, {"counts": 1 - ledger.used("counts"), "label": labels})
 
 
 @pytest.mark.slow
@@ -66,7 +67,7 @@ def test_more_labels_may_follow_an_evaluation_within_the_same_budget(open_ledger
 @pytest.mark.slow
 def test_an_evaluation_whose_noise_was_chosen_after_labels_counts_apart(open_ledger: OpenLedger) -> None:
     with open_ledger() as ledger:
-        ledger.allow({"label": {"record": LABEL}}, {"label": 60})
+        ledger.allow({"label": Block({"record": LABEL})}, {"label": 60})
         ledger.charge("label", 20)
         ledger.charge("counts", 1, {"record": COUNTS})
         apart = block_epsilon({LABEL: 20}, DELTA / 2, {LABEL: 60}) + block_epsilon({COUNTS: 1}, DELTA / 2)
@@ -77,7 +78,7 @@ def test_the_number_of_evaluations_cannot_be_raised_after_answers(open_ledger: O
     with open_ledger() as ledger:
         stated_together(ledger)
         ledger.charge("label", 10)
-        ledger.allow(WITH_COUNTS, {"counts": 2, "label": 60}, {"counts"})
+        ledger.allow(WITH_COUNTS, {"counts": 2, "label": 60})
         with pytest.raises(BudgetExceeded):
             ledger.charge("counts", 1)
 
@@ -106,7 +107,7 @@ def test_a_number_that_was_none_at_first_is_not_raised_after_answers(open_ledger
 def test_planted_numbers_that_count_as_they_are_stated_are_seen(
     open_ledger: OpenLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Spending, "_bounds", lambda _, family, stated: stated)
+    monkeypatch.setattr(Spending, "_bounds", lambda spending, family: spending._stated[family])
     with open_ledger(epsilon_budget=8.0) as ledger:
         ledger.allow(STAGES, {"test": 20, "label": 20})
         ledger.charge("test", 20)

@@ -1,26 +1,26 @@
 """The account of a plan or of saved votes: what `collegium account` and `collegium.account` show."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
 from collegium_accounting.analysis.epsilons import (
     Bound,
-    Epsilons,
     SecretEpsilons,
+    attained_epsilon,
     exact_epsilon,
     planned_charges,
+    published_curve,
     value_of,
-    with_published,
 )
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.extras import of_distribution
 from collegium_accounting.mechanisms.base import Mechanism
 from collegium_accounting.noise.distributed import COORDINATOR, AddedBy
 from collegium_accounting.progress import Listener, telling
-from collegium_accounting.renyi import WIDE_ORDERS, Conversion
+from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon
 from collegium_accounting.units import Adjacency, Unit, checked_counts
 
 ANY_NUMBER = 10**9
@@ -42,8 +42,16 @@ class PrivacyReport:
         Whose data are protected.
     added : AddedBy
         Who adds the noise.
-    independent : Epsilons
-        What holds whatever the votes are.
+    epsilon : float
+        The ε to publish, on which a budget stops: it holds whatever the votes are. By the exact accountant ε of every
+        adversary is at most this; the published bounds where these were asked for.
+    attained : float or None
+        What a concrete adversary forces; see `epsilons.attained_epsilon`. None too where the exact accountant was not
+        asked for.
+    published : Epsilon
+        By the Rényi bounds of published accountants.
+    moments : Epsilon
+        The same on moments λ ≤ 8 by the classic conversion, as in PATE (2017).
     from_votes : SecretEpsilons or None
         What follows from the votes, which is as secret as they are; None for a plan.
     notes : tuple of str
@@ -68,15 +76,13 @@ class PrivacyReport:
     bound: Bound
     orders: tuple[float, ...]
     conversion: Conversion
-    independent: Epsilons
+    epsilon: float
+    attained: float | None
+    published: Epsilon
+    moments: Epsilon
     from_votes: SecretEpsilons | None
     notes: tuple[str, ...]
     other: dict[str, float]
-
-    @property
-    def epsilon(self) -> float:
-        """The ε to publish: it holds whatever the votes are."""
-        return self.independent.epsilon
 
     def __repr__(self) -> str:
         asked = "released once" if self.mechanism.charged_once else f"{self.queries:,} queries"
@@ -85,7 +91,7 @@ class PrivacyReport:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: infinite values as the string "inf", None where an analysis does not apply."""
-        found, secret = self.independent, self.from_votes or SecretEpsilons()
+        secret = self.from_votes or SecretEpsilons()
         values = {
             "mechanism": self.mechanism.name,
             "parameters": self.mechanism.parameters(),
@@ -99,15 +105,15 @@ class PrivacyReport:
             "delta": self.delta,
             "bound": self.bound,
             "epsilon": self.epsilon,
-            "epsilon_attained": found.attained,
-            "epsilon_gap": None if found.attained is None else found.epsilon - found.attained,
+            "epsilon_attained": self.attained,
+            "epsilon_gap": None if self.attained is None else self.epsilon - self.attained,
             "epsilon_data_independent": self.epsilon,
-            "epsilon_data_independent_classic": value_of(found.published),
-            "epsilon_data_independent_moments": value_of(found.moments),
+            "epsilon_data_independent_classic": self.published.epsilon,
+            "epsilon_data_independent_moments": self.moments.epsilon,
             "epsilon_paper_bound": value_of(secret.paper_bound),
             "epsilon_exact": value_of(secret.exact),
             "epsilon_exact_released": value_of(secret.exact_released),
-            "order": found.published and found.published.order,
+            "order": self.published.order,
             "order_paper_bound": secret.paper_bound and secret.paper_bound.order,
             "order_exact": secret.exact and secret.exact.order,
             "orders": self.orders,
@@ -214,11 +220,11 @@ def account(  # noqa: PLR0913 -- one call with names for a notebook; each is an 
         secret = analysis.secret_epsilons(
             mechanism, counts, delta, unit=protected, added=added, orders=orders, conversion=conversion
         )
-    with telling(progress):
-        exact = exact_epsilon(charges, delta, known) if bound == "exact" else Epsilons(math.inf, delta)
-    independent = with_published(exact, charges, orders=orders, conversion=conversion)
-    if bound == "classic" and independent.published is not None:
-        independent = replace(independent, epsilon=independent.published.epsilon)
+    published = published_curve(charges, orders).to_epsilon(delta, conversion)
+    epsilon, attained = published.epsilon, None
+    if bound == "exact":
+        with telling(progress):
+            attained, epsilon = attained_epsilon(charges, delta, known), exact_epsilon(charges, delta, known)
     return PrivacyReport(
         mechanism=mechanism,
         queries=number,
@@ -229,7 +235,10 @@ def account(  # noqa: PLR0913 -- one call with names for a notebook; each is an 
         bound=bound,
         orders=orders,
         conversion=conversion,
-        independent=independent,
+        epsilon=epsilon,
+        attained=attained,
+        published=published,
+        moments=published_curve(charges, PAPER_ORDERS).to_epsilon(delta, Conversion.CLASSIC),
         from_votes=secret,
         notes=() if secret is None else tuple(_notes(mechanism, protected, secret)),
         other=mechanism.other_figures(number, delta, orders, counts),

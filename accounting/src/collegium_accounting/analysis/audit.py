@@ -126,7 +126,7 @@ def audit(  # noqa: PLR0913 -- one call with names for a notebook; each is an op
             "an audit needs at least 1000 runs, 1 round, 2 teachers and 2 classes, and δ in (0, 1)"
         )
     rounds = mechanism.charged_queries(rounds)
-    stated = exact_epsilon(planned_charges(mechanism, mechanism.unit(), rounds), delta, classes).epsilon
+    stated = exact_epsilon(planned_charges(mechanism, mechanism.unit(), rounds), delta, classes)
 
     def score(attack: VectorAttack | Attack) -> float:
         """The lower bound that is expected of so many runs."""

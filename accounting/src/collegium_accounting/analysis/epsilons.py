@@ -1,12 +1,11 @@
-"""Every ε that can be said of a plan, of saved votes or of what was charged: the types, and what fills them.
+"""What a plan costs by every analysis, and the ε that follow from saved votes.
 
-What a mechanism's stages cost does not depend on the votes and may be published (`Epsilons`). What follows from votes
-is as secret as they are (`SecretEpsilons`). A researcher's account of a plan holds both (`account.PrivacyReport`); a
-consortium's report of its ledger has the first for each unit.
+What a mechanism's stages cost does not depend on the votes and may be published. What follows from votes is as secret
+as they are (`SecretEpsilons`). An account of a plan holds both (`account.PrivacyReport`).
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
@@ -15,7 +14,7 @@ from collegium_accounting.game.profile import check_delta
 from collegium_accounting.game.winner import RoundLaw, winner_profile
 from collegium_accounting.mechanisms.base import Mechanism, Stage
 from collegium_accounting.noise.distributed import COORDINATOR, AddedBy
-from collegium_accounting.renyi import PAPER_ORDERS, WIDE_ORDERS, Conversion, Epsilon, RenyiCurve
+from collegium_accounting.renyi import WIDE_ORDERS, Epsilon, RenyiCurve
 from collegium_accounting.units import Unit
 
 Bound = Literal["exact", "classic"]
@@ -30,34 +29,6 @@ class StageCharge:
     stage: Stage
     unit: Unit
     queries: int
-
-
-@dataclass(frozen=True)
-class Epsilons:
-    """ε for one privacy unit at one δ by every analysis. It holds whatever the votes are, and may be published.
-
-    Parameters
-    ----------
-    epsilon : float
-        What a budget stops on. By the exact accountant ε of every adversary is at most this; published bounds where
-        these were asked for.
-    delta : float
-        Its δ.
-    attained : float or None
-        A concrete adaptive adversary forces this ε, in the game of docs/research/exact-accountant.md. Where several
-        kinds of rounds are composed it is that of one of them; None where no winner alone is released, or it was not
-        asked for.
-    published : Epsilon or None
-        By the Rényi bounds of published accountants; None where the stages that were charged are not known.
-    moments : Epsilon or None
-        The same on moments λ ≤ 8 by the classic conversion, as in PATE (2017).
-    """
-
-    epsilon: float
-    delta: float
-    attained: float | None = None
-    published: Epsilon | None = None
-    moments: Epsilon | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +91,7 @@ def rounds_of(charges: Iterable[StageCharge], classes: int | None = None) -> dic
     return rounds
 
 
-def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | None = None) -> Epsilons:
+def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | None = None) -> float:
     """ε of ``charges`` by the exact accountant; infinite where nothing finite is known.
 
     Parameters
@@ -136,25 +107,20 @@ def exact_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | N
     ----------
     docs/research/exact-accountant.md, "The exact accountant".
     """
-    rounds = rounds_of(charges, classes)
+    return block_epsilon(rounds_of(charges, classes), delta)
+
+
+def attained_epsilon(charges: Iterable[StageCharge], delta: float, classes: int | None = None) -> float | None:
+    """The ε of ``charges`` that a concrete adaptive adversary forces, in the game of docs/research/exact-accountant.md.
+
+    Where several kinds of rounds are composed it is that of one of them; None where no winner alone is released, or
+    the game has no answer for this δ.
+    """
+    laws = rounds_of(charges, classes).items()
     try:
         check_delta(delta)
-        attained = [winner_profile(law, n).attained(delta) for law, n in rounds.items() if isinstance(law, RoundLaw)]
+        return max(
+            (winner_profile(law, n).attained(delta) for law, n in laws if isinstance(law, RoundLaw)), default=None
+        )
     except UnsupportedAccounting:
-        attained = []
-    return Epsilons(block_epsilon(rounds, delta), delta, max(attained, default=None))
-
-
-def with_published(
-    known: Epsilons,
-    charges: Sequence[StageCharge],
-    *,
-    orders: tuple[float, ...] = WIDE_ORDERS,
-    conversion: Conversion = Conversion.IMPROVED,
-) -> Epsilons:
-    """What is ``known`` of ``charges``, with the published bounds on these ``orders`` and by this ``conversion``."""
-    return replace(
-        known,
-        published=published_curve(charges, orders).to_epsilon(known.delta, conversion),
-        moments=published_curve(charges, PAPER_ORDERS).to_epsilon(known.delta, Conversion.CLASSIC),
-    )
+        return None

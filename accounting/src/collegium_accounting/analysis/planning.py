@@ -24,6 +24,7 @@ from collegium_accounting.mechanisms.parameters import Value, fields_of
 from collegium_accounting.mechanisms.registry import create, known_names, mechanism_named
 from collegium_accounting.mechanisms.votes import VoteMechanism
 from collegium_accounting.mechanisms.whole_vector import VectorMechanism
+from collegium_accounting.renyi import checked_delta
 from collegium_accounting.units import IntArray
 
 _USUAL = "class-sums"
@@ -119,6 +120,7 @@ def plan(  # noqa: PLR0913 -- each name is an option of the command
     >>> print(plan(epsilon=1.0, classes=10))
     class-sums(sigma=3.731, classes=10, rounds=1): ε = 0.9999
     """
+    checked_delta(delta)
     if np.ndim(epsilon):
         raise ConfigurationError("a plan is for one epsilon: call it for each of several")
     if teachers is None:
@@ -131,8 +133,7 @@ def plan(  # noqa: PLR0913 -- each name is an option of the command
         law = sums.stages[0].law(sums.unit())
         return Choice(sums.name, sums.parameters(), rounds, rounds, block_epsilon({law: rounds}, delta), None, None)
     target = Target(epsilon, delta, teachers, classes, tuple(gaps), votes_per_unit, queries)
-    names = planned_names() if mechanism is None else (mechanism,)
-    return settled(best([one for name in names for one in choices(name, target)], agreement), target)
+    return settled(best(choices(mechanism, target), agreement), target)
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ class Target:
     queries: int | None = None
 
     def __post_init__(self) -> None:
+        checked_delta(self.delta)
         if self.teachers < 1 or self.classes < 2 or not self.gaps or self.epsilon <= 0.0:
             raise ConfigurationError("a plan needs teachers >= 1, classes >= 2, at least one gap and epsilon > 0")
         if not all(0.0 <= gap <= 1.0 for gap in self.gaps):
@@ -173,18 +175,18 @@ def planned_names() -> tuple[str, ...]:
     )
 
 
-def choices(mechanism: str, target: Target, given: Mapping[str, Value] | None = None) -> list[Choice]:
-    """The plans of one mechanism over a range of noise, in ascending noise, those that afford no query left out.
+def choices(mechanism: str | None, target: Target, given: Mapping[str, Value] = {}) -> list[Choice]:
+    """The plans of a mechanism over a range of noise, in ascending noise, those that afford no query left out.
 
     Compared by the published bounds, which are quick; ``settled`` gives one of them its full number of queries.
 
     Parameters
     ----------
-    mechanism : str
-        Its registered name.
+    mechanism : str or None
+        Its registered name; None for all that know plans, one after the other.
     target : Target
         What the plans must keep.
-    given : mapping or None
+    given : mapping
         Parameters that are fixed, by name.
 
     Raises
@@ -192,15 +194,16 @@ def choices(mechanism: str, target: Target, given: Mapping[str, Value] | None = 
     ConfigurationError
         If there is no such mechanism or parameter, or the mechanism knows no plans.
     """
+    if mechanism is None:
+        return [choice for name in planned_names() for choice in choices(name, target, given)]
     cls = mechanism_named(mechanism)
-    given = dict(given or {})
     if unknown := sorted(set(given) - set(fields_of(cls))):
         raise ConfigurationError(f"{mechanism} has no parameter {unknown[0]!r}")
     scales = target.teachers * np.geomspace(0.01, 1.0, 13)
     candidates: list[VoteMechanism] = []
     if issubclass(cls, VoteMechanism):
         tried = (one for scale in scales for one in cls.plans(float(scale), target.teachers))
-        candidates = [cls(**(one.parameters() | given)) for one in tried]
+        candidates = [cls(**(one.parameters() | dict(given))) for one in tried]
     if not candidates:
         raise ConfigurationError(f"plans are made for {', '.join(planned_names())}; got {mechanism!r}")
     found = [_choice(candidate, target) for candidate in dict.fromkeys(candidates)]
@@ -221,12 +224,8 @@ def settled(choice: Choice, target: Target) -> Choice:
     if target.queries is None and rounds(2 * most) != rounds(most):
         while block_epsilon(rounds(2 * most), target.delta) <= target.epsilon and most < _MOST_QUERIES:
             most *= 2
-        limits, fits, too_many = rounds(2 * most), most, 2 * most
-        while too_many - fits > 1:
-            middle = (fits + too_many) // 2
-            cheap = block_epsilon(rounds(middle), target.delta, limits) <= target.epsilon
-            fits, too_many = (middle, too_many) if cheap else (fits, middle)
-        most = fits
+        limits, further = rounds(2 * most), range(most + 1, 2 * most)
+        most += bisect_right(further, target.epsilon, key=lambda n: block_epsilon(rounds(n), target.delta, limits))
     answered = math.ceil(share * most)
     return replace(
         choice,
@@ -270,7 +269,10 @@ def _choice(mechanism: VoteMechanism, target: Target) -> Choice:
         charges = planned_charges(mechanism, unit, queries, answered)
         return published_curve(charges).to_epsilon(target.delta).epsilon
 
-    queries = _most_queries(epsilon_of, target.epsilon, target.queries)
+    if target.queries is None:
+        queries = bisect_right(range(1, _MOST_QUERIES + 1), target.epsilon, key=epsilon_of)
+    else:
+        queries = target.queries if epsilon_of(target.queries) <= target.epsilon else 0
     answered = math.ceil(answered_share * queries)
     return Choice(
         mechanism=mechanism.name,
@@ -281,13 +283,6 @@ def _choice(mechanism: VoteMechanism, target: Target) -> Choice:
         agreement=agreement,
         correct=agreement * answered,
     )
-
-
-def _most_queries(epsilon_of: Any, epsilon: float, wanted: int | None) -> int:
-    """The largest number within the budget, or ``wanted`` if that fits and nothing if it does not."""
-    if wanted is not None:
-        return wanted if epsilon_of(wanted) <= epsilon else 0
-    return bisect_right(range(1, _MOST_QUERIES + 1), epsilon, key=epsilon_of)
 
 
 def pyplot() -> Any:

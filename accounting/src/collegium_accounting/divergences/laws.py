@@ -24,8 +24,3 @@ def log_win_probabilities(histograms: IntArray, noise: NoiseLaw) -> FloatArray:
 def win_probabilities(histograms: IntArray, noise: NoiseLaw) -> FloatArray:
     """Pr[the class wins], as `log_win_probabilities` has it."""
     return np.asarray(np.exp(log_win_probabilities(histograms, noise)))
-
-
-def top_class_probability(histograms: IntArray, noise: NoiseLaw) -> FloatArray:
-    """Pr[the first class wins] for histograms ``[queries, classes]`` whose first class has most votes."""
-    return np.asarray(win_probabilities(histograms, noise)[:, 0])

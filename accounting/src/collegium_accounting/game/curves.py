@@ -96,7 +96,33 @@ class CellCurves:
     envelope: FloatArray
 
 
-class Enclosed(ABC):
+class Positions(ABC):
+    """A family of positions that can be bounded cell by cell: a ``Line``, a ``Plane`` or ``Rivals``."""
+
+    @property
+    def discrete(self) -> bool:
+        """Whether cells can be divided down to single positions."""
+        return True
+
+    @property
+    def spare(self) -> tuple[float, float]:
+        """By how much, in P − Q and in Q, the laws may differ from the enclosed ones in any cell."""
+        return 0.0, 0.0
+
+    @abstractmethod
+    def roots(self) -> Cells:
+        """Cells that cover every position that is searched."""
+
+    @abstractmethod
+    def corners(self, cells: Cells) -> FloatArray:
+        """(Q, ℓ) at some positions of each cell, shape ``[corners, 2, outcomes, cells]``."""
+
+    @abstractmethod
+    def curves(self, cells: Cells, sampling: Sampling, grid: FloatArray, signed: bool) -> CellCurves:
+        """What any position of each cell gains, on k = e^{grid}; ``signed`` for closer bounds that take longer."""
+
+
+class Enclosed(Positions):
     """A family of positions whose cells are bounded by what encloses their laws."""
 
     @abstractmethod
@@ -104,42 +130,38 @@ class Enclosed(ABC):
         """Bounds on the laws at every position in each cell."""
 
     def corners(self, cells: Cells) -> FloatArray:
-        """(Q, ℓ) at all corners of each cell, shape ``[corners, 2, outcomes, cells]``."""
         return self.enclose(cells).corners
 
     def curves(self, cells: Cells, sampling: Sampling, grid: FloatArray, signed: bool) -> CellCurves:
-        """What any position of each cell gains, on k = e^{grid}."""
         return cell_curves(self.enclose(cells), sampling, grid, signed)
-
-
-def enveloped_curves(corners: FloatArray, sampling: Sampling, grid: FloatArray, envelope: FloatArray) -> CellCurves:
-    """Curves of cells of which ``envelope`` bounds G; corners as in ``Enclosure``."""
-    q, ell = corners[:, 0], corners[:, 1]
-    above, below = sampling.upper(ell), sampling.lower(ell)
-    return CellCurves(
-        _gain(q * (above - below), q * (1.0 + below), grid),
-        q * (1.0 + above),
-        q * (1.0 + below),
-        np.full_like(envelope, np.inf),
-        envelope,
-    )
 
 
 def cell_curves(enclosure: Enclosure, sampling: Sampling, grid: FloatArray, signed: bool) -> CellCurves:
     """Curves on k = e^{grid} of every enclosed cell; docs/research/exact-accountant.md, Lemmas 5 and 6."""
-    q, ell = enclosure.corners[:, 0], enclosure.corners[:, 1]
-    ell = np.where(q > 0.0, ell, 0.0)
-    above, below = sampling.upper(ell), sampling.lower(ell)
     # Only an unbounded b makes a − k·b undefined there, and it is −∞.
     ends = [sampling.excess(e, grid) for e in (enclosure.ell_low, enclosure.ell_high)]
     ends = [np.where(np.isnan(end), -np.inf, end) for end in ends]
     low, high = np.minimum(*ends), np.maximum(*ends)
+    envelope = _envelope(enclosure, low, high, sampling, grid)
+    reserve = _reserve(enclosure, low, high, sampling, grid, signed)
+    return enveloped_curves(enclosure.corners, sampling, grid, envelope, reserve)
+
+
+def enveloped_curves(
+    corners: FloatArray, sampling: Sampling, grid: FloatArray, envelope: FloatArray, reserve: FloatArray | None = None
+) -> CellCurves:
+    """Curves of cells of which ``envelope`` bounds G, and mixtures of corners with a ``reserve``, if there is one.
+
+    Corners are as in ``Enclosure``.
+    """
+    q, ell = corners[:, 0], np.where(corners[:, 0] > 0.0, corners[:, 1], 0.0)
+    above, below = sampling.upper(ell), sampling.lower(ell)
     return CellCurves(
         _gain(q * (above - below), q * (1.0 + below), grid),
         q * (1.0 + above),
         q * (1.0 + below),
-        _reserve(enclosure, low, high, sampling, grid, signed),
-        _envelope(enclosure, low, high, sampling, grid),
+        np.full_like(envelope, np.inf) if reserve is None else reserve,
+        envelope,
     )
 
 

@@ -8,14 +8,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium_accounting.elementary import FloatArray, log, total
 from collegium_accounting.game.cells import Cells
-from collegium_accounting.game.curves import CellCurves, Sampling
+from collegium_accounting.game.curves import Positions, Sampling
 from collegium_accounting.units import IntArray
 
 _CORNERS = {2: ((1,), (0,)), 4: ((1, 2), (0, 3), (0, 2), (1, 3))}
@@ -42,32 +42,6 @@ _EXACT = 52
 """Bits of whole numbers that double precision holds exactly, with one for a sum of two."""
 
 
-class Positions(Protocol):
-    """A family of positions that can be bounded cell by cell: a ``Line``, a ``Plane`` or ``Rivals``."""
-
-    @property
-    def discrete(self) -> bool:
-        """Whether cells can be divided down to single positions."""
-        ...
-
-    def roots(self) -> Cells:
-        """Cells that cover every position that is searched."""
-        ...
-
-    def corners(self, cells: Cells) -> FloatArray:
-        """(Q, ℓ) at some positions of each cell, shape ``[corners, 2, outcomes, cells]``."""
-        ...
-
-    def curves(self, cells: Cells, sampling: Sampling, grid: FloatArray, signed: bool) -> CellCurves:
-        """What any position of each cell gains, on k = e^{grid}; ``signed`` for closer bounds that take longer."""
-        ...
-
-    @property
-    def spare(self) -> tuple[float, float]:
-        """By how much, in P − Q and in Q, the laws may differ from the enclosed ones in any cell."""
-        ...
-
-
 @dataclass(frozen=True)
 class _Batch:
     """Cells of one family with their curves; everything that one product with the value function needs."""
@@ -85,17 +59,8 @@ class _Batch:
     """Whether ``curve`` is added to the largest corner; else it bounds the cell on its own."""
 
     def kept(self, keep: NDArray[np.bool_]) -> "_Batch":
-        return _Batch(
-            self.family,
-            Cells(self.cells.bounds[keep]),
-            self.keys[keep],
-            self.gain[keep],
-            self.upper[keep],
-            self.lower[keep],
-            self.curve[keep],
-            self.final[keep],
-            self.by_corners[keep],
-        )
+        held = (getattr(self, name)[keep] for name in _ARRAYS)
+        return _Batch(self.family, Cells(self.cells.bounds[keep]), *held)
 
 
 def in_single_precision(terms: int) -> float:

@@ -56,7 +56,7 @@ class Lattice:
         """log Pr[the class at ``position`` beats M], M alone being against it."""
         return self._log_below(position - 1)
 
-    def log_down(self, position: IntArray) -> FloatArray:
+    def _log_down(self, position: IntArray) -> FloatArray:
         """log Pr[the class at ``position`` does not beat M]; M wins ties."""
         return self._log_below(-position)
 
@@ -74,8 +74,14 @@ class Lattice:
         near, far = x[both], y[both]
         out[0, both] = self._log_first(near, near - far, 0 if tie_to_a else 1)
         out[1, both] = self._log_first(far, far - near, 1 if tie_to_a else 0)
-        out[2] = np.where(low_x, 0.0, self.log_down(near_x)) + np.where(low_y, 0.0, self.log_down(near_y))
+        out[2] = self.log_rest(x, y)
         return out
+
+    def log_rest(self, x: IntArray, y: IntArray) -> FloatArray:
+        """log Pr[neither a at x nor b at y beats M]; either position may be FAR_BELOW."""
+        low_x, low_y = x <= FAR_BELOW // 2, y <= FAR_BELOW // 2
+        down_x, down_y = self._log_down(np.where(low_x, 0, x)), self._log_down(np.where(low_y, 0, y))
+        return np.where(low_x, 0.0, down_x) + np.where(low_y, 0.0, down_y)
 
     def _log_first(self, x: IntArray, d: IntArray, loses_ties: int) -> FloatArray:
         """log Pr[Z₁ + x > 0 and Z₁ + d beats Z₂]: for fixed d a tail sum over z of mass(z)·F(z + d).

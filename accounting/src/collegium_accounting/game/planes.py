@@ -8,7 +8,6 @@ lost and the duel of a and b on a line remains.
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -34,11 +33,6 @@ _TABULATED = 625
 @dataclass(frozen=True)
 class Plane(Enclosed):
     """Three outcomes at integer positions (x, y), and on the unbounded rectangles beside them; Gaussian noise."""
-
-    discrete: ClassVar[bool] = True
-    """Only integer positions exist."""
-    spare: ClassVar[tuple[float, float]] = (0.0, 0.0)
-    """The rectangles are enclosed as they are."""
 
     lattice: Lattice
     tie_to_a: bool
@@ -77,7 +71,7 @@ class Plane(Enclosed):
             np.concatenate([xs, xs - 1]).ravel(), np.concatenate([ys, ys + 1]).ravel(), tie
         ).reshape(3, 2, 4, -1)
         (p_low, p_high, p_south, p_north), (q_low, q_high, q_south, q_north) = laws.transpose(1, 2, 0, 3)
-        rest_high = exp(self._log_rest(x1 - 1, y1 + 1))
+        rest_high = exp(self.lattice.log_rest(x1 - 1, y1 + 1))
         corner, other = exp(q_low), exp(q_high)
         low, high = self._ratio(p_low, q_low, -1), self._ratio(p_high, q_high, 1)
         with np.errstate(invalid="ignore"):
@@ -111,11 +105,6 @@ class Plane(Enclosed):
         ell[0] = np.maximum(np.nan_to_num(ell[0], nan=math.inf if side > 0 else 0.0, posinf=math.inf), 0.0)
         ell[1] = np.minimum(np.nan_to_num(ell[1], nan=-math.inf if side < 0 else 0.0, neginf=-math.inf), 0.0)
         return ell
-
-    def _log_rest(self, x: IntArray, y: IntArray) -> FloatArray:
-        far_x, far_y = x <= FAR_BELOW // 2, y <= FAR_BELOW // 2
-        down = self.lattice.log_down
-        return np.where(far_x, 0.0, down(np.where(far_x, 0, x))) + np.where(far_y, 0.0, down(np.where(far_y, 0, y)))
 
     @cached_property
     def _differences(self) -> tuple[int, int, FloatArray]:

@@ -4,12 +4,14 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
 from collegium_accounting.elementary import FloatArray, convolve, exp, interpolate, log, total
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
 from collegium_accounting.game.recursion import Values, kinks, multiples
+from collegium_accounting.renyi import checked_delta
 
 SMALLEST_DELTA = 1e-10
 """Below it the probabilities that were counted as lost are no longer negligible."""
@@ -36,7 +38,9 @@ class Profile:
         """
         if not epsilon >= 0.0:
             raise ConfigurationError(f"epsilon must be at least 0; got {epsilon}")
-        return max(_delta(values, epsilon) for values in self.directions)
+        # Chords in r = e^ε between grid points; constant where r is larger than all of them.
+        r = exp(min(epsilon, _LARGEST_EXPONENT))
+        return max(float(interpolate(r, *_knots(values))) for values in self.directions)
 
     def epsilon(self, delta: float, beside: "Profile | None" = None) -> float:
         """The smallest ε that is certified at this δ, for this alone or together with ``beside``; at least 0.
@@ -92,10 +96,7 @@ def compose(profiles: Sequence[Profile]) -> Profile:
     """
     if not profiles:
         raise ConfigurationError("there is no profile to compose: name at least one")
-    total = profiles[0]
-    for profile in profiles[1:]:
-        total = total.compose(profile)
-    return total
+    return reduce(Profile.compose, profiles)
 
 
 def _epsilon_beside(values: Values, beside: Profile, delta: float) -> float:
@@ -127,9 +128,7 @@ def _epsilon_beside(values: Values, beside: Profile, delta: float) -> float:
 
 def check_delta(delta: float) -> None:
     """Refuse a δ that no profile here can answer."""
-    if not 0.0 < delta < 1.0:
-        raise ConfigurationError(f"delta must lie in (0, 1); got {delta}")
-    if delta < SMALLEST_DELTA:
+    if checked_delta(delta) < SMALLEST_DELTA:
         raise UnsupportedAccounting(
             f"the exact accountant holds to δ = {SMALLEST_DELTA:g}; for δ = {delta:g} use the Rényi accountant"
         )
@@ -144,11 +143,6 @@ def _knots(values: Values) -> tuple[FloatArray, FloatArray]:
     s = _grid(values)
     held = s >= -_LARGEST_EXPONENT
     return np.insert(exp(-s[held][::-1]), 0, 0.0), np.insert(values.upper[held][::-1], 0, 1.0)
-
-
-def _delta(values: Values, epsilon: float) -> float:
-    """The chord in r = e^ε between grid points; constant where r is larger than all of them."""
-    return float(interpolate(exp(min(epsilon, _LARGEST_EXPONENT)), *_knots(values)))
 
 
 def _epsilon(values: Values, delta: float) -> float:

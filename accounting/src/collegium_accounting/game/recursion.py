@@ -21,8 +21,8 @@ from collegium_accounting.elementary import (
     tail_ratio,
 )
 from collegium_accounting.errors import UnsupportedAccounting
-from collegium_accounting.game.curves import Direction, Sampling
-from collegium_accounting.game.front import BestCorner, Front, Positions
+from collegium_accounting.game.curves import Direction, Positions, Sampling
+from collegium_accounting.game.front import BestCorner, Front
 from collegium_accounting.game.lines import Line
 from collegium_accounting.game.mirror import joined, reflected, reflected_kinks, reflected_test, seam
 

@@ -10,13 +10,12 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 
 from collegium_accounting.elementary import FloatArray, exp, expm1, interpolate, log, log1p
 from collegium_accounting.game.cells import Cells
-from collegium_accounting.game.curves import CellCurves, Sampling, enveloped_curves
+from collegium_accounting.game.curves import CellCurves, Positions, Sampling, enveloped_curves
 from collegium_accounting.units import IntArray
 
 _REACH = 16.0
@@ -108,18 +107,13 @@ class IntegerLaplace:
 
 
 @dataclass(frozen=True)
-class Rivals:
+class Rivals(Positions):
     """Differences d = x − y of the counts of a and b, in votes; each stands for two, as the rules of ties are two.
 
     Attributes
     ----------
     scale : of the noise, in votes.
     """
-
-    discrete: ClassVar[bool] = True
-    """Only integer differences exist."""
-    spare: ClassVar[tuple[float, float]] = (0.0, 0.0)
-    """Cells are bounded as they are."""
 
     scale: float
     _found: dict[bytes, dict[int, FloatArray]] = field(default_factory=dict, compare=False, repr=False)

@@ -9,8 +9,7 @@ import numpy as np
 from collegium_accounting.elementary import FloatArray, exp, expm1, log1p
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
 from collegium_accounting.game.cache import Key, remembered, remembered_epsilons
-from collegium_accounting.game.curves import Direction, Sampling
-from collegium_accounting.game.front import Positions
+from collegium_accounting.game.curves import Direction, Positions, Sampling
 from collegium_accounting.game.lines import Line, discrete_line, logistic_line
 from collegium_accounting.game.planes import Plane
 from collegium_accounting.game.profile import Profile, check_delta
@@ -70,16 +69,13 @@ class RoundLaw:
                 f"for {self.scale:g} use the Rényi accountant"
             )
 
-    @property
-    def _has_rivals(self) -> bool:
-        return _third_class(self.noise, self.adjacency, self.classes)
-
     def games(self) -> tuple[Game, ...]:
         """The games whose largest value is the profile: one per ordered pair of neighbours that differs in law."""
         families: tuple[Positions, ...] = (self._line(),)
-        if self._has_rivals and self.noise == "discrete-laplace":
+        rivals = _third_class(self.noise, self.adjacency, self.classes)
+        if rivals and self.noise == "discrete-laplace":
             families = (Rivals(self.scale),)
-        elif self._has_rivals:
+        elif rivals:
             planes = [Plane.build(self.scale, tie_to_a) for tie_to_a in (True, False)]
             families = (*planes, planes[0].duel(self._line()))
         loss, lost = self._largest_loss()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from collegium_accounting.divergences.grids import NoiseLaw, ThresholdTestLaw
-from collegium_accounting.divergences.laws import top_class_probability
+from collegium_accounting.divergences.laws import win_probabilities
 from collegium_accounting.mechanisms.base import Mechanism, Noise, Stage
 from collegium_accounting.noise.distributed import AddedBy
 from collegium_accounting.noise.sources import SeededNoise, SystemNoise
@@ -156,7 +156,7 @@ class LabelMechanism(Mechanism):
         law, screen = self.noise_law(discrete=True), self.screen_law(discrete=True)
         if law is not None:
             passes = np.ones(len(counts)) if screen is None else np.exp(screen.log_pass(counts.max(axis=1)))
-            return top_class_probability(counts, law), passes
+            return win_probabilities(counts, law)[:, 0], passes
         drawn = self.release(np.repeat(counts, _SIMULATED_DRAWS, axis=0), noise=SeededNoise(0))
         outcomes = drawn.reshape(len(counts), _SIMULATED_DRAWS)
         answered = (outcomes != ABSTAIN).mean(axis=1)

@@ -10,7 +10,7 @@ import math
 import types
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Union, get_args, get_origin, get_type_hints
 
 from collegium_accounting.errors import ConfigurationError
 
@@ -41,15 +41,11 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One parameter of a mechanism's class: its name, its type and its description.
-
-    ``kind`` is float, int, bool or str; ``default`` is None where the parameter is required or may be left out.
-    """
+    """One parameter of a mechanism's class: its name, its type (float, int, bool or str) and its description."""
 
     name: str
     kind: type
     required: bool
-    default: Any
     described: Parameter
 
 
@@ -67,9 +63,8 @@ def fields_of(cls: type) -> Mapping[str, Field]:
             described = next((note for note in notes if isinstance(note, Parameter)), described)
         if get_origin(hint) in (Union, types.UnionType):
             hint = next(choice for choice in get_args(hint) if choice is not type(None))
-        default = None if field.default is dataclasses.MISSING else field.default
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        found[field.name] = Field(field.name, hint, required, default, described)
+        found[field.name] = Field(field.name, hint, required, described)
     return found
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium_accounting.errors import ConfigurationError
-from collegium_accounting.noise.bits import RandomBits
+from collegium_accounting.noise.bits import SystemBits
 from collegium_accounting.noise.enclosures import Mass, exp_minus
 from collegium_accounting.units import IntArray
 
@@ -44,7 +44,7 @@ class Acceptance:
     word_bits : of U, drawn at first; 32 or fewer are used.
     """
 
-    def __init__(self, mass: Mass, shift: int, last_block: int, bits: RandomBits, word_bits: int) -> None:
+    def __init__(self, mass: Mass, shift: int, last_block: int, bits: SystemBits, word_bits: int) -> None:
         self._mass, self._shift, self._last_block, self._bits = mass, shift, last_block, bits
         self._word_bits = min(word_bits, _MOST_BITS)
         self._cut = max(0, shift - _STEP_BITS)

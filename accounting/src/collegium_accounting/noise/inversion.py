@@ -55,7 +55,7 @@ import numpy as np
 
 from collegium_accounting.errors import ConfigurationError
 from collegium_accounting.noise.acceptance import Acceptance
-from collegium_accounting.noise.bits import RandomBits, SystemBits, Words
+from collegium_accounting.noise.bits import SystemBits, Words
 from collegium_accounting.noise.enclosures import Mass
 from collegium_accounting.renyi import positive
 from collegium_accounting.units import IntArray
@@ -87,7 +87,7 @@ class Sampler:
     """
 
     def __init__(
-        self, power: int, scale: float, bits: RandomBits, *, word_bits: int = _WORD_BITS, widest_table: float
+        self, power: int, scale: float, bits: SystemBits, *, word_bits: int = _WORD_BITS, widest_table: float
     ) -> None:
         self._bits, self._word_bits = bits, word_bits
         self._shift = max(0, math.frexp(scale / widest_table)[1])  # m

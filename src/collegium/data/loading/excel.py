@@ -52,9 +52,7 @@ def read_sheet(path: Path, sheet: str | None, decimal: str) -> pd.DataFrame:
     if not held:
         raise DataError(f"{path} is empty")
     (first, names), *records = held
-    width = max(len(texts) for _, texts in held)
-    while width and not any(texts[width - 1] for _, texts in held if len(texts) >= width):
-        width -= 1
+    width = max(place for _, texts in held for place, text in enumerate(texts, 1) if text)
     names += [""] * (width - len(names))
     if not names[0] and number_rows([texts[0] for _, texts in records]):
         names[0] = "Unnamed: 0"

@@ -400,14 +400,11 @@ def image_files(path: Path) -> list[Path]:
     """The images below the sub-folders of a folder, in order; where there are none, those in the folder itself."""
 
     def images(files: Iterable[Path]) -> list[Path]:
-        return [file for file in sorted(files) if file.is_file() and _is_image(file)]
+        present = filter(Path.is_file, sorted(files))
+        return [file for file in present if file.suffix.lower() in IMAGE_ENDINGS or is_dicom(file)]
 
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     return [file for folder in folders for file in images(folder.rglob("*"))] or images(path.iterdir())
-
-
-def _is_image(file: Path) -> bool:
-    return file.suffix.lower() in IMAGE_ENDINGS or is_dicom(file)
 
 
 def _read_images(files: list[Path], inputs: ImageInputs) -> NDArray[np.uint8]:

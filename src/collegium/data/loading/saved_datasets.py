@@ -44,12 +44,12 @@ def read_saved_dataset(folder: Path, split: str) -> Records:
     if len(chosen) > 1:
         raise DataError(f"{folder} has several columns that may be the input: {', '.join(chosen)}; remove all but one")
     frame = found.remove_columns(chosen).to_pandas()
-    for name, kind in found.features.items():
-        if isinstance(kind, datasets.ClassLabel):
-            frame[name] = [None if number is None or number < 0 else kind.names[int(number)] for number in frame[name]]
+    own = [name for name, kind in found.features.items() if isinstance(kind, datasets.ClassLabel)]
+    for name in own:
+        names = found.features[name].names
+        frame[name] = [None if number is None or number < 0 else names[int(number)] for number in frame[name]]
 
     def rows(indices: Indices) -> NDArray[Any]:
         return np.stack([np.asarray(row) for row in found.select(indices)[chosen[0]]])
 
-    own = [name for name, kind in found.features.items() if isinstance(kind, datasets.ClassLabel)]
     return Records(str(folder), frame, rows if chosen else None, label=own[0] if len(own) == 1 else "y")

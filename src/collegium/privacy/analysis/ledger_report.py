@@ -71,10 +71,10 @@ def charged_epsilons(ledger: Ledger) -> dict[str, float]:
 
 def ledger_report(ledger: Ledger) -> LedgerReport:
     """Every ε of everything charged, from the ledger's entries alone."""
-    entries = [entry for entry in ledger.entries() if isinstance(entry.content, Charge)]
+    paid = [(entry, entry.content) for entry in ledger.entries() if isinstance(entry.content, Charge)]
     terms, delta = replace(ledger.terms(), blocks={}), ledger.settings.delta
     earlier: list[Terms] = []
-    for entry in entries:
+    for entry, _ in paid:
         held = replace(entry.terms, blocks={})
         if held != terms and held not in earlier:
             earlier.append(held)
@@ -86,39 +86,33 @@ def ledger_report(ledger: Ledger) -> LedgerReport:
         delta=delta,
         adaptive=adaptive,
         units=charged_epsilons(ledger),
-        queries_charged=sum(_charge(entry).queries for entry in entries if _asks(entry)),
-        by_queries=_by_queries(entries),
-        adjacency=tuple(sorted({entry.terms.adjacency for entry in entries})),
-        from_utc=entries[0].time_utc if entries else None,
-        until_utc=entries[-1].time_utc if entries else None,
+        queries_charged=sum(charge.queries for entry, charge in paid if _asks(entry.terms, charge)),
+        by_queries=_by_queries(paid),
+        adjacency=tuple(sorted({entry.terms.adjacency for entry, _ in paid})),
+        from_utc=paid[0][0].time_utc if paid else None,
+        until_utc=paid[-1][0].time_utc if paid else None,
         values=values,
     )
 
 
-def _charge(entry: Entry) -> Charge:
-    assert isinstance(entry.content, Charge)  # the caller chose charges
-    return entry.content
-
-
-def _asks(entry: Entry) -> bool:
+def _asks(terms: Terms, charge: Charge) -> bool:
     """Whether the charge is for queries, and not for a run as a whole or a vector that is released once."""
-    block = entry.terms.blocks[_charge(entry).purpose]
+    block = terms.blocks[charge.purpose]
     # Where the answers of a block are free, another block is charged for the run.
-    free = any(not other.laws for other in entry.terms.blocks.values())
+    free = any(not other.laws for other in terms.blocks.values())
     whole = block.fixed or block.rounds is None or free
-    return bool(_charge(entry).queries_sha256) and not (block.laws and whole)
+    return bool(charge.queries_sha256) and not (block.laws and whole)
 
 
-def _by_queries(entries: Sequence[Entry]) -> tuple[tuple[int, float], ...]:
+def _by_queries(paid: Sequence[tuple[Entry, Charge]]) -> tuple[tuple[int, float], ...]:
     """ε after each charge. A query counts where it enters the mechanism; later stages show as a rise on the spot."""
     asked, points = 0, [(0, 0.0)]
     first_stages: dict[str, str] = {}
-    for entry in entries:
-        charge = _charge(entry)
-        if _asks(entry):
+    for entry, charge in paid:
+        if _asks(entry.terms, charge):
             name = str(entry.terms.mechanism.get("name", ""))
             asked += charge.queries if first_stages.setdefault(name, charge.purpose) == charge.purpose else 0
             points.append((asked, entry.spent))
-    if entries and entries[-1].spent > points[-1][1]:  # what was paid last asked no query
-        points.append((asked, entries[-1].spent))
+    if paid and paid[-1][0].spent > points[-1][1]:  # what was paid last asked no query
+        points.append((asked, paid[-1][0].spent))
     return tuple(points)

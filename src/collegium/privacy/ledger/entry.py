@@ -160,7 +160,8 @@ def encode(content: Content, time_utc: str) -> bytes:
         case Settings():
             body |= {"format": FORMAT, "delta": content.delta.hex(), "public_key": content.public_key.hex()}
         case Terms():
-            body |= {"epsilon_budget": _hex(content.epsilon_budget), "blocks": _written(content.blocks)}
+            budget = None if content.epsilon_budget is None else float(content.epsilon_budget).hex()
+            body |= {"epsilon_budget": budget, "blocks": _written(content.blocks)}
     return _canonical(body)
 
 
@@ -196,7 +197,7 @@ def decode(body: bytes, settings: Settings | None) -> tuple[Content, str]:
             noise=str(read["noise"]),
             honest_survivors=_whole(read["honest_survivors"], at_least=0),
             fixed_voters=read["fixed_voters"] is True,
-            epsilon_budget=_float(read["epsilon_budget"]),
+            epsilon_budget=None if read["epsilon_budget"] is None else float.fromhex(read["epsilon_budget"]),
             mechanism=dict(read["mechanism"]),
             source=str(read["source"]),
             blocks={str(purpose): _block(block) for purpose, block in read["blocks"].items()},
@@ -261,14 +262,6 @@ def law_from_json(read: Mapping[str, Any]) -> Law:
         scale, rate = float.fromhex(held.pop("scale")), float.fromhex(held.pop("sampling_rate"))
         return RoundLaw(scale=scale, sampling_rate=rate, adjacency=Adjacency(held.pop("adjacency")), **held)
     raise LedgerCorrupt("it states no law that this version of collegium knows")
-
-
-def _hex(value: float | None) -> str | None:
-    return None if value is None else float(value).hex()
-
-
-def _float(value: str | None) -> float | None:
-    return None if value is None else float.fromhex(value)
 
 
 def _whole(value: object, *, at_least: int) -> int:

@@ -9,7 +9,7 @@ counts, gaps or private keys.
 import math
 import operator
 import sqlite3
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -40,11 +40,12 @@ from collegium.privacy.ledger.entry import (
     released_key,
 )
 from collegium.privacy.ledger.limits import most_rounds, rounds_that_fit
-from collegium.privacy.ledger.reading import Laws, LedgerReader
+from collegium.privacy.ledger.reading import Laws, LedgerReader, together
 from collegium.privacy.ledger.steps import Step
 from collegium.privacy.ledger.store import EntryStore
 from collegium.privacy.ledger.witness import Witness
 from collegium_accounting.game.laws import Law
+from collegium_accounting.renyi import checked_delta
 
 
 class Ledger(LedgerReader):
@@ -102,8 +103,7 @@ class Ledger(LedgerReader):
         ConfigurationError, when settings are invalid or not those of the existing ledger; LedgerCorrupt;
         StorageError, when the file cannot be read or written.
         """
-        if not 0.0 < delta < 1.0:
-            raise ConfigurationError(f"delta must lie in (0, 1); got {delta}")
+        checked_delta(delta)
         budget = terms.epsilon_budget
         if budget is not None and not (math.isfinite(budget) and budget >= 0.0):
             raise ConfigurationError(f"{budget_setting} must be a finite number of 0 or more; got {budget}")
@@ -169,41 +169,26 @@ class Ledger(LedgerReader):
                     self._checkpoints.keep(chain)
             super().close()
 
-    def allow(
-        self,
-        laws: Mapping[str, Mapping[str, Law]],
-        rounds: Mapping[str, int],
-        fixed: Container[str] = (),
-        in_all: Mapping[str, int] = {},
-        steps: Mapping[str, Step] = {},
-    ) -> None:
+    def allow(self, blocks: Mapping[str, Block], rounds: Mapping[str, int], in_all: Mapping[str, int] = {}) -> None:
         """State blocks that are fixed together, with room for ``rounds`` more of each, or for what the budget takes.
 
         Parameters
         ----------
-        laws : by purpose, in the order in which a query goes through them: what one round releases, by unit. Empty
-            for one that costs nothing because another pays for the run.
+        blocks : by purpose, in the order in which a query goes through them, without their rounds.
         rounds : by purpose, how many more rounds are wanted. The first block gets all of them where the budget takes
             that; the others get what is left.
-        fixed : the purposes whose numbers are never raised; see `Block`.
         in_all : by purpose, how many rounds are wanted at least, with those that were charged before.
-        steps : by purpose, what a round does; see `Block`.
         """
         with self.reading() as chain:
-            terms = replace(
-                self._terms or chain.terms, blocks={p: Block(by_unit, 0, p in fixed) for p, by_unit in laws.items()}
-            )
-            used = {purpose: chain.spending.used(terms, purpose) for purpose in laws}
-            wanted = {purpose: max(used[purpose] + rounds[purpose], in_all.get(purpose, 0)) for purpose in laws}
+            terms = together(self._terms or chain.terms, blocks)
+            used = {purpose: chain.spending.used(terms, purpose) for purpose in blocks}
+            wanted = {purpose: max(used[purpose] + rounds[purpose], in_all.get(purpose, 0)) for purpose in blocks}
             most = {purpose: max(n, used[purpose]) for purpose, n in most_rounds(chain, terms, wanted).items()}
-        blocks = {
-            purpose: Block(by_unit, most[purpose] if by_unit else None, purpose in fixed, steps.get(purpose))
-            for purpose, by_unit in laws.items()
-        }
+        stated = {p: replace(block, rounds=most[p] if block.laws else None) for p, block in blocks.items()}
         with self._writing() as chain:
             self._agree()
-            if chain.terms.blocks != blocks:
-                self._append(replace(chain.terms, blocks=blocks))
+            if chain.terms.blocks != stated:
+                self._append(replace(chain.terms, blocks=stated))
 
     def affordable(self, purpose: str, at_most: int, laws: Mapping[str, Law] | None = None) -> int:
         """How many rounds of this block still fit its number and the budget, ``at_most`` or fewer; see `charge`."""

@@ -1,7 +1,7 @@
 """What a ledger was charged and what it may still be charged, as its entries stand now."""
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from collegium.privacy.ledger.entry import Block, Charge, ProtectedUnit, Terms, names_an_input, queries_digest
@@ -74,16 +74,13 @@ class LedgerReader(FollowedLedger):
         with self.reading() as chain:
             return {key: label for key, label in chain.labels.items() if names_an_input(key)}
 
-    def used(self, purpose: str, laws: Mapping[str, Laws] | None = None, fixed: Container[str] = ()) -> int:
+    def used(self, purpose: str, blocks: Mapping[str, Block] | None = None) -> int:
         """Rounds of this block that were charged; 0 where the terms in force do not state it.
 
-        With ``laws``, by purpose, those that were charged while the blocks of these laws were stated together, of which
-        ``fixed`` are never raised.
+        With ``blocks``, by purpose, those that were charged while these were stated together.
         """
         with self.reading() as chain:
-            terms = chain.terms
-            if laws is not None:
-                terms = replace(terms, blocks={p: Block(held, 0, p in fixed) for p, held in laws.items()})
+            terms = chain.terms if blocks is None else together(chain.terms, blocks)
             return chain.spending.used(terms, purpose) if purpose in terms.blocks else 0
 
     def left(self, purpose: str) -> float:
@@ -93,6 +90,11 @@ class LedgerReader(FollowedLedger):
             if block is None:
                 return 0
             return math.inf if block.rounds is None else block.rounds - chain.spending.used(chain.terms, purpose)
+
+
+def together(terms: Terms, blocks: Mapping[str, Block]) -> Terms:
+    """``terms`` with these blocks, fixed together, in place of others."""
+    return replace(terms, blocks={purpose: replace(block, rounds=0) for purpose, block in blocks.items()})
 
 
 def _pays(terms: Terms, paid: Charge, digest: str, laws: Laws, purpose: str | None) -> bool:

@@ -49,15 +49,32 @@ class Spending:
             return
         if terms.unit not in block.laws:
             raise LedgerCorrupt(f"it does not say what it costs one {terms.unit}, the unit of the budget")
-        family = _family(terms, purpose)
-        used = self._used.setdefault(family, {})
-        used[purpose] = used.get(purpose, 0) + rounds
-        if block.rounds is not None and used[purpose] > block.rounds:
+        family = self._count(terms, purpose, rounds)
+        if block.rounds is not None and self._used[family][purpose] > block.rounds:
             raise LedgerCorrupt(f"it charges more than the {block.rounds} rounds of {purpose!r} that the terms allow")
-        stated = self._stated.setdefault(family, {})
-        for other, number in _members(terms, purpose).items():
-            stated[other] = max(stated.get(other, 0), number.rounds or 0)
-        self._first.setdefault(family, dict(stated))
+        self._first.setdefault(family, dict(self._stated[family]))
+
+    def _count(self, terms: Terms, purpose: str, rounds: int) -> Family:
+        """Count rounds of a block, and the numbers that are stated with it; returns its family."""
+        family = _family(terms, purpose)
+        used, stated = self._used.setdefault(family, {}), self._stated.setdefault(family, {})
+        used[purpose] = used.get(purpose, 0) + rounds
+        for other, block in _members(terms, purpose).items():
+            stated[other] = max(stated.get(other, 0), block.rounds or 0)
+        return family
+
+    def _and(self, terms: Terms | None, more: Mapping[str, int] | None) -> "Spending":
+        """What was charged, and ``more`` rounds under ``terms``, whether these allow them or not."""
+        if terms is None or not more:
+            return self
+        both = Spending()
+        both._first = self._first
+        both._used = {family: dict(counts) for family, counts in self._used.items()}
+        both._stated = {family: dict(counts) for family, counts in self._stated.items()}
+        for purpose, rounds in more.items():
+            if terms.blocks[purpose].laws:
+                both._count(terms, purpose, rounds)
+        return both
 
     def units(self) -> list[ProtectedUnit]:
         """Every unit that a cost was stated for."""
@@ -94,7 +111,7 @@ class Spending:
         self, unit: ProtectedUnit, delta: float, terms: Terms | None = None, more: Mapping[str, int] | None = None
     ) -> float:
         """ε of all that was charged to ``unit``, and of ``more`` rounds under ``terms``; infinite where not stated."""
-        groups = self._groups(unit, terms, more or {})
+        groups = self._and(terms, more)._groups(unit)
         if groups is None:
             return float("inf")
         share = delta / max(1, len(groups))
@@ -107,21 +124,10 @@ class Spending:
             for group in groups
         )
 
-    def _groups(self, unit: ProtectedUnit, terms: Terms | None, more: Mapping[str, int]) -> list[Laws] | None:
+    def _groups(self, unit: ProtectedUnit) -> list[Laws] | None:
         """Laws and rounds that count together; None where a family does not state the unit's cost."""
-        used = {family: dict(counts) for family, counts in self._used.items()}
-        stated = {family: dict(counts) for family, counts in self._stated.items()}
-        if terms is not None:
-            for purpose, rounds in more.items():
-                if not terms.blocks[purpose].laws:
-                    continue
-                family = _family(terms, purpose)
-                own, limits = used.setdefault(family, {}), stated.setdefault(family, {})
-                own[purpose] = own.get(purpose, 0) + rounds
-                for other, block in _members(terms, purpose).items():
-                    limits[other] = max(limits.get(other, 0), block.rounds or 0)
         groups: dict[object, Laws] = {}
-        for family, counts in used.items():
+        for family, counts in self._used.items():
             holds = (unit[1], _EITHER)
             laws = {purpose: dict(held).get(unit[0]) for purpose, adjacency, held, _ in family if adjacency in holds}
             if len(laws) < len(family) or None in laws.values():
@@ -130,7 +136,7 @@ class Spending:
             key: object = family if len(set(laws.values())) > 1 else frozenset(laws.values())
             if len(family) == 1 and isinstance(next(iter(laws.values())), VectorLaw):
                 key = _ALL_VECTORS
-            bounds = self._bounds(family, stated[family])
+            bounds = self._bounds(family)
             if bounds is None:
                 return None
             alone = _flexible(family) if len(_flexible(family)) == 1 else set()
@@ -143,13 +149,13 @@ class Spending:
                 group[law] = before + count, limit + most
         return list(groups.values())
 
-    def _bounds(self, family: Family, stated: Mapping[str, int]) -> Mapping[str, int] | None:
+    def _bounds(self, family: Family) -> Mapping[str, int] | None:
         """The most rounds of each block; None where a number was raised that had to stay.
 
         Answers may have decided which number was raised. So all numbers follow one path that was fixed by the first
         of them: if one is raised, all count as raised in proportion. Vectors need none: docs/research/ledger-filter.md.
         """
-        first, flexible = self._first.get(family), _flexible(family)
+        stated, first, flexible = self._stated[family], self._first.get(family), _flexible(family)
         if first is None or all(isinstance(law, VectorLaw) for *_, laws, _ in family for _, law in laws):
             return stated
         if any(number > first[purpose] for purpose, number in stated.items() if purpose not in flexible):
@@ -174,13 +180,10 @@ def _members(terms: Terms, purpose: str) -> dict[str, Block]:
 
 
 def _family(terms: Terms, purpose: str) -> Family:
-    adjacency, members = _adjacency(terms), _members(terms, purpose).items()
+    members = _members(terms, purpose).items()
+    # With voters that stay a record added or removed moves one vote, as if replaced.
+    adjacency = _EITHER if terms.fixed_voters and terms.adjacency == "replace" else terms.adjacency
     return frozenset((other, adjacency, frozenset(block.laws.items()), block.fixed) for other, block in members)
-
-
-def _adjacency(terms: Terms) -> str:
-    """What costs are about. With voters that stay a record added or removed moves one vote, as if replaced."""
-    return _EITHER if terms.fixed_voters and terms.adjacency == "replace" else terms.adjacency
 
 
 def _flexible(family: Family) -> set[str]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from collegium.errors import LedgerCorrupt, StorageError
 from collegium.privacy.ledger.chain import Head, Row
@@ -86,15 +87,13 @@ class EntryStore:
         """
         if self._has_table():
             return False
-        with _reported(self.path):
-            for table in _SCHEMA:
-                self._connection.execute(table.format(self._chain))
+        for table in _SCHEMA:
+            self._done(table)
         return True
 
     def rows(self, from_seq: int = 0, at_most: int = -1) -> list[Row]:
         """Rows from ``from_seq`` on, in order, as of one moment; all of them where ``at_most`` is -1."""
-        with _reported(self.path):
-            return [Row(*row) for row in self._connection.execute(self._sql(ROWS), (from_seq, at_most))]
+        return [Row(*row) for row in self._done(ROWS, from_seq, at_most)]
 
     def holds(self, head: Head) -> bool:
         """Whether this entry is there, with this hash."""
@@ -103,39 +102,26 @@ class EntryStore:
 
     def checkpoint(self) -> tuple[bytes, bytes] | None:
         """State and signature as `keep` was given them, or as somebody has changed them since."""
-        with _reported(self.path):
-            rows = self._connection.execute(self._sql("SELECT state, signature FROM {}checkpoint")).fetchall()
-        return tuple(rows[0]) if rows else None
+        rows = self._done("SELECT state, signature FROM {}checkpoint")
+        return rows[0] if rows else None
 
     def keep(self, state: bytes, signature: bytes) -> None:
         """Put this checkpoint in the place of the one before, inside ``writing``."""
-        with _reported(self.path):
-            self._connection.execute(
-                self._sql("INSERT OR REPLACE INTO {}checkpoint VALUES (1, ?, ?)"), (state, signature)
-            )
+        self._done("INSERT OR REPLACE INTO {}checkpoint VALUES (1, ?, ?)", state, signature)
 
     def witnesses(self) -> dict[str, Witness]:
         """What each party signed last, as the file has it."""
-        with _reported(self.path):
-            rows = self._connection.execute(
-                self._sql("SELECT party, key, head, signature, agreed FROM {}witnesses ORDER BY party")
-            )
-            return {party: Witness(*signed) for party, *signed in rows}
+        rows = self._done("SELECT party, key, head, signature, agreed FROM {}witnesses ORDER BY party")
+        return {party: Witness(*signed) for party, *signed in rows}
 
     def keep_witness(self, party: str, witness: Witness) -> None:
         """Put this in the place of what the party signed before, inside ``writing``."""
-        with _reported(self.path):
-            self._connection.execute(
-                self._sql("INSERT OR REPLACE INTO {}witnesses VALUES (?, ?, ?, ?, ?)"), (party, *witness)
-            )
+        self._done("INSERT OR REPLACE INTO {}witnesses VALUES (?, ?, ?, ?, ?)", party, *witness)
 
     def insert(self, row: Row) -> None:
         """Add one row, inside ``writing``."""
-        with _reported(self.path):
-            self._connection.execute(
-                self._sql("INSERT INTO {}entries (seq, body, hash, signature) VALUES (?, ?, ?, ?)"),
-                (row.seq, row.body, row.hash, row.signature),
-            )
+        insert = "INSERT INTO {}entries (seq, body, hash, signature) VALUES (?, ?, ?, ?)"
+        self._done(insert, row.seq, row.body, row.hash, row.signature)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -144,30 +130,26 @@ class EntryStore:
         Within another one on the same connection it is a part of that: undone alone where it fails, durable with it.
         """
         begin, keep, undo = _PART if self._connection.in_transaction else _WHOLE
-        with _reported(self.path):
-            self._connection.execute(begin)
+        self._done(begin)
         try:
             yield
-            with _reported(self.path):
-                self._connection.execute(keep)
+            self._done(keep)
         except BaseException:
             if self._connection.in_transaction:
-                with _reported(self.path):
-                    self._connection.execute(undo)
-                    if undo is _PART[2]:
-                        self._connection.execute(keep)
+                self._done(undo)
+                if undo is _PART[2]:
+                    self._done(keep)
             raise
 
-    def _sql(self, statement: str) -> str:
-        return statement.format(self._chain)
+    def _done(self, statement: str, *values: object) -> list[Any]:
+        """The rows that a statement gives; {} in it is what the names of this ledger's tables begin with."""
+        with _reported(self.path):
+            return self._connection.execute(statement.format(self._chain), values).fetchall()
 
     def _has_table(self) -> bool:
         wanted = f"{self._chain}entries" if self._chain else ""
-        with _reported(self.path):
-            found = self._connection.execute(
-                "SELECT count(*) FROM sqlite_master WHERE ? IN ('', name)", (wanted,)
-            ).fetchone()
-        return bool(found[0])
+        ((found,),) = self._done("SELECT count(*) FROM sqlite_master WHERE ? IN ('', name)", wanted)
+        return bool(found)
 
     def close(self) -> None:
         """Let go of the file, unless it is another's."""
