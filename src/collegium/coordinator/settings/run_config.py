@@ -245,7 +245,7 @@ class RunConfig(Frozen):
         mechanism = info.data.get("mechanism")
         kind = None if mechanism is None or value is None else installed_kind(mechanism.kind)
         own = None if kind is None or kind.section != info.field_name else kind.settings
-        if kind is not None and own is None and info.field_name == "question":
+        if mechanism is not None and value is not None and own is None and info.field_name == "question":
             raise ValueError(f"{mechanism.name} asks for nothing that is configured here: leave this section out")
         return handler(value) if own is None else own.model_validate(value)
 
