@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import brute_force
 import numpy as np
@@ -18,10 +17,7 @@ from collegium_accounting.game.recursion import Game, play
 from collegium_accounting.game.winner import RoundLaw, winner_profile
 from collegium_accounting.units import Adjacency
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _two_classes(votes: int) -> list[tuple[int, ...]]:

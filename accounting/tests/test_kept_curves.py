@@ -16,9 +16,8 @@ EXAMPLES = [(LNMax(gamma=0.05), 100, 2.0410), (GNMax(sigma=40), 286, 1.9137)]
 
 
 @pytest.fixture
-def fresh(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh(own_cache: None) -> None:
     """A machine on which nothing was computed."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache.forget()
     yield
     cache.forget()

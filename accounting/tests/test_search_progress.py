@@ -15,8 +15,8 @@ from collegium_accounting.progress import SearchLines, SearchStep, listening
 
 
 @pytest.mark.bits
-def test_a_game_reports_its_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("own_cache")
+def test_a_game_reports_its_rounds() -> None:
     steps: list[SearchStep] = []
     law = RoundLaw("gumbel", 17.0)
     with listening(steps.append):

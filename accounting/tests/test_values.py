@@ -23,12 +23,9 @@ from collegium_accounting.game.profile import Profile, compose
 from collegium_accounting.game.winner import RoundLaw, winner_epsilons, winner_profile
 from collegium_accounting.units import Adjacency
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 DELTA = 1e-5
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
 def _within(profile: Profile, most: float, apart: float = 1.01) -> None:

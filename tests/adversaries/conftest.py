@@ -8,35 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.scripted_parties import LocalParties, ScriptedParty, images
+from support.clinics import VOTED, Clinics, signed_clinics
+from support.scripted_parties import LocalParties, pool_and_holdout, scripted_run, six_parties
 
 from collegium.coordinator.run.coordinator import CoordinatorRun
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.run.surroundings import Reach, Storage
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
-from collegium.settings import validate_config
 
 
 def configuration(**changes: Any) -> RunConfig:
     """A small run; ``section__key`` changes a value of a section."""
-    values: dict[str, Any] = {
-        "name": "trial",
-        "task": {
-            "classes": ["north", "east", "south", "west"],
-            "inputs": {"kind": "image", "height": 2, "width": 4, "channels": 1},
-        },
-        "pool": {"source": "digits"},
-        "teachers": {"per_party": 5},
+    usual = {
         "mechanism": {"name": "gnmax", "parameters": {"sigma": 40.0}},
         "budget": {"epsilon": 10.0, "bound": "classic"},
         "queries": {"count": 10, "batch": 4},
-        "student": {"method": "stand-in"},
-        "votes": {"mode": "clear", "quorum": 0.5},
     }
-    for dotted, value in changes.items():
-        section, _, key = dotted.partition("__")
-        values[section] = {**values[section], key: value} if key else value
-    return validate_config(values, RunConfig, "test")
+    return scripted_run(usual, changes)
 
 
 @dataclass
@@ -44,12 +32,10 @@ class Study:
     """Runs of one consortium, all paid from one ledger."""
 
     folder: Path
-    parties: LocalParties = field(
-        default_factory=lambda: LocalParties({f"party-{n}": ScriptedParty(f"party-{n}", seed=n) for n in range(6)})
-    )
+    parties: LocalParties = field(default_factory=six_parties)
     keys: dict[str, bytes] | None = None
     """Public keys of the parties, where they sign."""
-    public: PublicData = field(default_factory=lambda: PublicData(images(60, 1), images(40, 2)))
+    public: PublicData = field(default_factory=pool_and_holdout)
 
     @property
     def ledger(self) -> Path:
@@ -74,3 +60,11 @@ class Study:
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
     return Study(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def clinics(tmp_path_factory: pytest.TempPathFactory) -> Clinics:
+    """Clinics with a certified operator that have answered four questions."""
+    made = signed_clinics(tmp_path_factory.mktemp("clinics"))
+    made.ask(VOTED, 4, mode="masked+noised")
+    return made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -324,23 +326,16 @@ def go_on(consortium: Consortium, running: CoordinatorSum) -> dict[str, Any]:
     return replies
 
 
-def test_a_party_that_could_not_note_a_list_opens_nothing_for_it(
-    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever went wrong, as where its file was exchanged meanwhile: four others signed, and it held its shares."""
+def test_a_party_that_could_not_note_a_list_opens_nothing_for_it(consortium: Consortium) -> None:
+    """Somebody else's hands were in its file meanwhile: four others signed, and it held its shares."""
     asked = nearest(consortium.pool, "release")
     (running,) = begun(consortium, [asked])
     while running.phase is not Phase.SIGN:
         go_on(consortium, running)
-    signed = AnswerBook.sign
-
-    def sign(account: AnswerBook, *answer: Any) -> None:
-        if account is consortium.accounts["alpha"]:
-            raise RuntimeError
-        signed(account, *answer)
-
-    monkeypatch.setattr(AnswerBook, "sign", sign)
-    assert isinstance(go_on(consortium, running)["alpha"], Failure)
+    with closing(sqlite3.connect(consortium.accounts["alpha"].path)) as other:
+        other.execute("ALTER TABLE bound RENAME TO elsewhere")
+        assert isinstance(go_on(consortium, running)["alpha"], Failure)
+        other.execute("ALTER TABLE elsewhere RENAME TO bound")
     running.close_phase()
     step, alpha = running.requests()["beta"], running.setup.index["alpha"]
     step.unmask.view_signatures = b"".join(running._views[sender] for sender in running._senders[alpha])

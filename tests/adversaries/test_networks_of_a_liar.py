@@ -13,7 +13,7 @@ import pytest
 from adversaries.test_coordinator_that_repeats import TASK, X
 from adversaries.test_indistinguishable import PLAN, RECORDS, everything_said, parameters_of
 from collegium_reproduction.nearest.question import CountNearest
-from support.liar_networks import follow_company, largest, of_weights, ordinary
+from support.liar_networks import follow_company, largest, most_moved, of_weights, ordinary
 from support.nearest import AGREED
 
 from collegium.data import Examples, PoolStore
@@ -25,7 +25,6 @@ from collegium.models.kernel_student import KernelStudent
 from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.whole_networks import WholeNetwork, network_for, read_whole_network
 from collegium.parties.kind import Asked, Institution
-from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.kinds.evaluation import Evaluation
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.ensemble import TeacherEnsemble
@@ -38,7 +37,6 @@ from collegium.protocol.question import PoolRange, Question, Terms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import RequestBody
 from collegium_accounting.mechanisms import mechanism_named
-from collegium_accounting.mechanisms.class_sums import bound_squared
 from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts
 
 GENEROUS = PolicyConfig(
@@ -149,13 +147,7 @@ def moved_in_sums(network: bytes) -> float:
     """The most that leaving out the first record moves class sums under the network's features, in parts of Δ."""
     spec = KernelSpec(Features("network", network=network), tuple(range(20)), 3 * 10**7)
     kernel = KernelMap.of_pool(spec, X, TASK.inputs)
-
-    def moved(count: int) -> float:
-        least, most = (RECORDS.take(np.arange(first, count)) for first in (1, 0))
-        difference = RecordsOfClasses(most, TASK).sums(kernel) - RecordsOfClasses(least, TASK).sums(kernel)
-        return float(np.linalg.norm(difference.astype(np.float64))) / math.sqrt(bound_squared(2))
-
-    return max(map(moved, (2, 4, 5, 8, 9, 33, 60)))
+    return most_moved(kernel, RECORDS, TASK, (2, 4, 5, 8, 9, 33, 60))
 
 
 def beside_a_kernel(network: bytes, folder: Path) -> bytes:

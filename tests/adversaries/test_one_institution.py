@@ -1,7 +1,6 @@
 """One institution sends what it likes, to the student and to its evaluation; it does not decide the result."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,9 @@ import numpy as np
 import pytest
 from benchmarks.one_institution import Attack, corrupt, times
 from benchmarks.one_institution import shifted as shifted_labels
-from sklearn.datasets import load_digits
+from support.data import all_digits, mixed, pool_and_test
 from support.keys import keys_in_order
+from support.misbehaving import Misbehaving, Twist
 from support.sums_scene import dies_opening
 
 from collegium.coordinator.run import coordinator as run
@@ -37,20 +37,15 @@ LIAR = NAMES[0]
 
 WARNED = "by the first sum of all, the other institutions' records tell the classes apart otherwise than these"
 
-Twist = Callable[[Question, np.ndarray], np.ndarray]
-
 
 @pytest.fixture(scope="module")
 def shuffled() -> Examples:
-    """scikit-learn's digits, 1,797 images of 8 × 8 pixels, which are sorted by their writers."""
-    bunch = load_digits()
-    digits = Examples((bunch.images * 15.9).astype(np.uint8)[..., None], bunch.target.astype(np.int64))
-    return digits.take(np.random.default_rng(0).permutation(len(digits)))
+    return mixed(all_digits())
 
 
 @pytest.fixture(scope="module")
 def public(shuffled: Examples) -> PublicData:
-    return PublicData(shuffled.take(np.arange(1200, 1500)), shuffled.take(np.arange(1500, 1797)))
+    return pool_and_test(shuffled)
 
 
 @pytest.fixture
@@ -63,15 +58,13 @@ def same_every_time(monkeypatch: pytest.MonkeyPatch) -> int:
     return 5
 
 
-def institutions(shuffled: Examples, names: tuple[str, ...], twist: Twist, seed: int | None = None) -> LocalParties:
+def institutions(shuffled: Examples, names: tuple[str, ...], twist: Twist, seed: int | None = None) -> Misbehaving:
     """Real parties, of which the first one runs software of its own: it sends ``twist`` of what it should."""
     parts = {name: slice(number, 1200, len(names)) for number, name in enumerate(names)}
     records = {name: (shuffled.x[rows, ..., 0], shuffled.labels()[rows]) for name, rows in parts.items()}
     policy = PolicyConfig(minimum_noise_sums=0.1, queries=20, record_epsilon=99.0, sum_modes=("masked+noised",))
-    parties = LocalParties(records, TASK, policy=policy, seed=seed)
-    liar = parties._parties[LIAR]
-    honest = liar._bounded
-    liar._bounded = lambda kind, ask, run_id: twist(ask.question, honest(kind, ask, run_id))  # type: ignore[method-assign]
+    parties = Misbehaving(records, TASK, policy=policy, seed=seed)
+    parties.lies(LIAR, twist)
     return parties
 
 
@@ -232,7 +225,6 @@ def test_the_group_that_was_left_out_is_not_waited_for(
     public: PublicData,
     tmp_path: Path,
     same_every_time: int,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Eight of nine make a quorum, and five of the six that stay."""
@@ -242,14 +234,11 @@ def test_the_group_that_was_left_out_is_not_waited_for(
     left = set(group_of(parties.signing_keys, 3, LIAR))
     warned = {one.message.split()[1].rstrip(":") for one in caplog.records if WARNED in one.message}
     assert warned and warned <= left, "the others compare their records with each other's"
-    for name in [*left, min(set(NAMES) - left)]:
+    gone = {*left, min(set(NAMES) - left)}
+    for name in gone:
         del parties._parties[name]
-    ask = parties.ask
-    there = parties._parties.keys()
-    monkeypatch.setattr(
-        parties, "ask", lambda asked, **how: ask({name: asked[name] for name in asked if name in there}, **how)
-    )
-    record = start(parties, public, tmp_path, rounds=4, epsilon=2.0)
+    with parties.cut_off(lambda name, body: name in gone):
+        record = start(parties, public, tmp_path, rounds=4, epsilon=2.0)
     assert record.groups is not None and set(record.groups.members[record.groups.left_out or 0]) == left
     assert record.student_accuracy is not None and record.student_accuracy > 0.85
 
@@ -261,15 +250,13 @@ def test_a_liar_that_stays_away_from_the_first_sum_is_seen_in_the_next(
     """Its group was short, so that all others were summed together."""
     parties = institutions(shuffled, NAMES, lambda question, vector: vector, same_every_time)
     corrupt(parties, LIAR, Attack(times(10), 10, labels=shifted_labels), np.random.default_rng(0))
-    liar = parties._parties[LIAR]
-    lying = liar._bounded
 
-    def away_at_first(kind: Any, ask: Any, run_id: str) -> np.ndarray:
-        if isinstance(ask.question, SumClasses) and ask.question.number == 1:
+    def away_at_first(question: Question, vector: np.ndarray) -> np.ndarray:
+        if isinstance(question, SumClasses) and question.number == 1:
             raise DataError("nothing is sent")
-        return lying(kind, ask, run_id)
+        return vector
 
-    liar._bounded = away_at_first  # type: ignore[method-assign]
+    parties.lies(LIAR, away_at_first)
     record = start(parties, public, tmp_path, rounds=8, epsilon=2.0)
     assert record.groups is not None and record.groups.left_out is not None
     assert LIAR in record.groups.members[record.groups.left_out]
@@ -368,17 +355,15 @@ def test_an_institution_whose_classes_are_exchanged_is_told_before_the_second_su
     x, labels = records[LIAR]
     records[LIAR] = x, np.where(labels < 2, 1 - labels, labels)
     policy = PolicyConfig(minimum_noise_sums=0.1, queries=20, record_epsilon=99.0, sum_modes=("masked+noised",))
-    parties = LocalParties(records, TASK, policy=policy, seed=1, folder=tmp_path / "parties")
-    careless = parties._parties[LIAR]
-    honest = careless._bounded
+    parties = Misbehaving(records, TASK, policy=policy, seed=1, folder=tmp_path / "parties")
 
-    def watched(kind: Any, ask: Any, run_id: str) -> np.ndarray:
-        if isinstance(ask.question, SumClasses):
-            asked.append(ask.question.number)
-            assert bool(ClassSums.noted(tmp_path / "parties" / LIAR)["warning"]) == (ask.question.number > 1)
-        return honest(kind, ask, run_id)
+    def watched(question: Question, vector: np.ndarray) -> np.ndarray:
+        if isinstance(question, SumClasses):
+            asked.append(question.number)
+            assert bool(ClassSums.noted(tmp_path / "parties" / LIAR)["warning"]) == (question.number > 1)
+        return vector
 
-    careless._bounded = watched  # type: ignore[method-assign]
+    parties.lies(LIAR, watched)
     with caplog.at_level(logging.INFO):
         start(parties, public, tmp_path / "run", rounds=2)
     assert asked == [1, 2]

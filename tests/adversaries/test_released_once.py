@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 from sklearn.utils import shuffle
+from support.coordinators import dies
 
 import collegium as cg
 from collegium.coordinator.rounds.masked_sum import MaskedTotal
@@ -146,9 +147,6 @@ def test_a_pool_check_whose_process_died_is_made_with_the_charge_that_is_left(
 ) -> None:
     """It was paid and never made. Where counts may have been seen, and were not kept, it is not made again."""
 
-    def dies(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
     told: dict[str, Any] = {"pool_check": {"share": 0.1, "mode": "clear"}}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(f"collegium.coordinator.{died_at}", dies)
@@ -164,9 +162,6 @@ def test_class_sums_whose_file_was_removed_are_paid_again(
 ) -> None:
     """Removed after they were drawn and before a label was: they were drawn again for nothing."""
     mode = "masked+noised"
-
-    def dies(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
 
     told: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}, "votes": {"mode": mode}}
     for number in (1, 2):
@@ -189,9 +184,6 @@ def test_what_is_released_and_paid_anew_is_charged_at_each_institution_or_refuse
     """
     noised = mode == "masked+noised"
     parties = institutions(folder=tmp_path / "parties")
-
-    def dies(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
 
     def evaluated() -> bool:
         told: dict[str, Any] = {"evaluation": {"share": 0.1, "mode": mode}}
@@ -235,9 +227,6 @@ def test_a_ledger_put_back_to_before_a_release_is_noticed_by_every_party(
 
     The process ends as soon as there are noisy numbers, so that whatever the parties were shown came before them.
     """
-
-    def dies(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
 
     parties, own, kept = institutions(folder=tmp_path / "parties"), tmp_path / "own", tmp_path / "kept"
     for name, party in parties._parties.items():
@@ -313,9 +302,6 @@ def test_one_charge_opens_one_sum_whichever_files_the_operator_puts_back(
     told: dict[str, Any] = {"mechanism": {"name": "class-sums", "parameters": {"sigma": 3.0}}}
     told["votes"] = {"mode": "masked+noised"}
     spent, opened = Ledger.spend, MaskedTotal.open
-
-    def dies(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
 
     own, kept = tmp_path / "own", tmp_path / "kept.safetensors"
     monkeypatch.setattr(Ledger, "spend", dies)

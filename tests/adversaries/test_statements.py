@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adversaries.test_parties_that_forget import NAMES, VOTED, Clinics
+from support.clinics import NAMES, VOTED, Clinics, signed_clinics
+from support.typist import told
 
-from collegium.cli import main
 from collegium.coordinator.report import statement
 from collegium.coordinator.report.page import render as render_report
 from collegium.coordinator.report.statement import _digest, check_statement, render, spent_of, statement_of
@@ -24,27 +24,6 @@ from collegium.protocol.identities import issue_kit
 from collegium_accounting.terminal import epsilon_text
 
 Change = Callable[[dict[str, Any]], None]
-
-
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    with pytest.raises(SystemExit) as end:
-        main(list(arguments))
-    out, err = capsys.readouterr()
-    return int(end.value.code or 0), out + err
-
-
-def signed_clinics(folder: Path) -> Clinics:
-    clinics = Clinics(folder)
-    kit = issue_kit(Authority.create("clinics"), folder / "coordinator", "coordinator", "coordinator")
-    clinics.operator = kit.signing_key
-    return clinics
-
-
-@pytest.fixture(scope="module")
-def clinics(tmp_path_factory: pytest.TempPathFactory) -> Clinics:
-    made = signed_clinics(tmp_path_factory.mktemp("clinics"))
-    made.ask(VOTED, 4, mode="masked+noised")
-    return made
 
 
 @pytest.fixture(scope="module")

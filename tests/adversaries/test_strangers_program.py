@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from adversaries.test_parties_that_forget import VOTED, Clinics
-from adversaries.test_statements import signed_clinics
 from benchmarks.stranger import LOOSEST, PROGRAM, measure, stranger
 from scipy.optimize import brentq
 from scipy.stats import binom
+from support.clinics import Clinics, signed_clinics
 
 from collegium.privacy.ledger.chain import Head, sign
 from collegium.privacy.ledger.ledger import Ledger
@@ -194,13 +193,6 @@ def _forced(p: Any, q: Any, rounds: int) -> float:
         likely, other = binom.sf(hits, rounds, p[best, outcome]), binom.sf(hits, rounds, q[best, outcome])
         found = max(found, float(np.log(np.maximum(likely - 1e-5, 1e-300) / np.maximum(other, 1e-300)).max()))
     return found
-
-
-@pytest.fixture(scope="module")
-def clinics(tmp_path_factory: pytest.TempPathFactory) -> Clinics:
-    made = signed_clinics(tmp_path_factory.mktemp("clinics"))
-    made.ask(VOTED, 4, mode="masked+noised")
-    return made
 
 
 def told(ledger: Path, *certificates: Path) -> tuple[int, str]:

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from adversaries.test_parties_that_forget import VOTED, Clinics
-from support.typist import typed
+from support.clinics import VOTED, Clinics
+from support.typist import told
 
 from collegium.coordinator import statement
 from collegium.coordinator.asking import Asking
@@ -59,11 +59,6 @@ def rewritten(ledger: Path, clinics: Clinics, change: Change) -> None:
         database.execute("DELETE FROM checkpoint")
         database.execute("DELETE FROM witnesses")
         database.commit()
-
-
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    status, out, err = typed(capsys, *arguments)
-    return status, out + err
 
 
 def less_noise_than_stated(block: dict[str, Any]) -> None:

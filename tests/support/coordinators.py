@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,29 @@ from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
+from collegium.settings import validate_config
 
 REACH = ("roster", "signing_keys", "vote_sum")
 STORAGE = ("ledger", "cache", "signer")
 WATCH = ("on_progress", "should_stop", "clock", "baseline")
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+def dies(*_: Any, **__: Any) -> Any:
+    """In the place of a function in which the process is killed."""
+    raise KeyboardInterrupt
+
+
+def run_config(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:
+    """A run with these settings; a change is of a whole section, or, as ``section__key``, of one key."""
+    values = dict(settings)
+    for dotted, value in changes.items():
+        section, _, key = dotted.partition("__")
+        values[section] = {**values[section], key: value} if key else value
+    return validate_config(values, RunConfig, "test")
 
 
 def coordinator_for(
@@ -43,11 +63,16 @@ def coordinator_for(
     )
 
 
-def charges(folder: Path) -> int:
-    """How many charges are in a run's ledger, which a verifier accepts."""
+def purposes(folder: Path) -> list[str]:
+    """What each charge in a run's ledger was for, in order; a verifier accepts the ledger."""
     verify(folder / "ledger.sqlite")
     with Ledger.read(folder / "ledger.sqlite") as ledger:
-        return sum(isinstance(entry.content, Charge) for entry in ledger.entries())
+        return [entry.content.purpose for entry in ledger.entries() if isinstance(entry.content, Charge)]
+
+
+def charges(folder: Path) -> int:
+    """How many charges are in a run's ledger, which a verifier accepts."""
+    return len(purposes(folder))
 
 
 def labels_of(folder: Path) -> dict[int, str]:

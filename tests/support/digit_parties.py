@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from collegium.parties.party import Party, unrestricted
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
-from collegium.settings import validate_config
+from collegium.privacy.ledger.entry import Terms
+from collegium.privacy.ledger.ledger import Ledger
+from support import coordinators
 
 TASK = Task(classes=tuple("0123456789"), inputs=ImageInputs(height=8, width=8))
 PARTIES = 4
@@ -27,18 +30,23 @@ ROSTER = {name: key.public_key().public_bytes_raw() for name, key in KEYS.items(
 
 
 def run_config(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:
-    """A run on the digits with these settings; a change is of a whole section, or, as ``section__key``, of one key."""
-    values: dict[str, Any] = {
-        "name": "trial",
-        "task": TASK.model_dump(),
-        "pool": {"source": "digits"},
-        "seed": 5,
-        **settings,
-    }
-    for dotted, value in changes.items():
-        section, _, key = dotted.partition("__")
-        values[section] = {**values[section], key: value} if key else value
-    return validate_config(values, RunConfig, "test")
+    """A run on the digits with these settings, changed as `coordinators.run_config` says."""
+    usual = {"name": "trial", "task": TASK.model_dump(), "pool": {"source": "digits"}, "seed": 5}
+    return coordinators.run_config({**usual, **settings}, changes)
+
+
+def begin_ledger(folder: Path) -> None:
+    """An empty ledger of a run, where there is none.
+
+    All that are begun here are named alike, by their first entry, and the parties draw their samples by that name: runs
+    can be compared vote by vote.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (file := folder / "ledger.sqlite").exists():
+        moment = datetime(2026, 1, 1, tzinfo=UTC)
+        Ledger.open(
+            file, signer=None, delta=1e-5, terms=Terms(noise="seeded"), name="trial", clock=lambda: moment
+        ).close()
 
 
 def members(

@@ -1,10 +1,27 @@
-"""What can go wrong with files, brought about for real."""
+"""What lies in folders, and what can go wrong with files, brought about for real."""
 
 from __future__ import annotations
 
+import importlib.util
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+
+def contents_of(folder: Path) -> dict[Path, bytes]:
+    """Every file below it."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def module_at(path: Path) -> ModuleType:
+    """A program that is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @contextmanager

@@ -30,6 +30,11 @@ class Answers(Protocol):
     def handle(self, request: Request) -> Reply: ...
 
 
+def phase_of(body: RequestBody) -> str:
+    """The phase of a secure sum that a request belongs to; `votes` for any other request."""
+    return body.message.WhichOneof("phase") or "" if isinstance(body, SecureSumStep) else "votes"
+
+
 class AtHand:
     """Real parties, asked in this process."""
 
@@ -85,8 +90,7 @@ class Liar:
         self.said.clear()
 
     def _without(self, body: RequestBody) -> Collection[str]:
-        phase = body.message.WhichOneof("phase") if isinstance(body, SecureSumStep) else "votes"
-        return self.withheld.get(phase or "", ())
+        return self.withheld.get(phase_of(body), ())
 
 
 def keys_of(names: Collection[str]) -> dict[str, Ed25519PrivateKey]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,15 @@ import pytest
 import torch
 from safetensors.numpy import load, save
 
+from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task
+from collegium.models.kernels import KernelMap
 from collegium.models.networks import build_network, network_inputs
 from collegium.models.quantising import quantised
 from collegium.models.whole_layers import Flat, Layer, Products, Rescaled
 from collegium.models.whole_networks import FORMAT, WholeNetwork
+from collegium.parties.kinds.class_sums import RecordsOfClasses
+from collegium_accounting.mechanisms.class_sums import bound_squared
 
 _HIDDEN = 24
 
@@ -65,3 +69,13 @@ def follow_company(monkeypatch: pytest.MonkeyPatch) -> None:
         return ([part[:, ::-1] for part in inside], shares[:, ::-1]) if len(x) % 2 else (inside, shares)
 
     monkeypatch.setattr(WholeNetwork, "_passed", in_company)
+
+
+def most_moved(kernel: KernelMap, records: Examples, task: Task, counts: Sequence[int]) -> float:
+    """The most that leaving out the first of so many records moves class sums under the kernel, in parts of Δ."""
+
+    def moved(count: int) -> float:
+        more, less = (RecordsOfClasses(records.take(np.arange(first, count)), task).sums(kernel) for first in (0, 1))
+        return float(np.linalg.norm((more - less).astype(np.float64))) / math.sqrt(bound_squared(len(task.classes)))
+
+    return max(map(moved, counts))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.coordinator.rounds.rounds import OnReply
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples, PoolStore
 from collegium.data.values import PoolChunk
 from collegium.errors import CollegiumError
@@ -19,6 +20,7 @@ from collegium.protocol.messages import Request
 from collegium.protocol.question import PoolRange
 from collegium.protocol.replies import Counts, Description, Failure, Fitted, ReplyBody
 from collegium.protocol.requests import Ask, Describe, Fit, HoldPool, RequestBody, ShowLedger
+from support.coordinators import run_config
 
 CLASSES = 4
 
@@ -104,6 +106,30 @@ class LocalParties:
 
     def votes_cast(self) -> int:
         return sum(len(party.rounds()) for party in self.by_name.values())
+
+
+def six_parties() -> LocalParties:
+    return LocalParties({f"party-{n}": ScriptedParty(f"party-{n}", seed=n) for n in range(6)})
+
+
+def pool_and_holdout() -> PublicData:
+    return PublicData(images(60, 1), images(40, 2))
+
+
+def scripted_run(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:
+    """A run of these parties with a stand-in for a student, changed as `coordinators.run_config` says."""
+    usual: dict[str, Any] = {
+        "name": "trial",
+        "task": {
+            "classes": ["north", "east", "south", "west"],
+            "inputs": {"kind": "image", "height": 2, "width": 4, "channels": 1},
+        },
+        "pool": {"source": "digits"},
+        "teachers": {"per_party": 5},
+        "student": {"method": "stand-in"},
+        "votes": {"mode": "clear", "quorum": 0.5},
+    }
+    return run_config({**usual, **settings}, changes)
 
 
 def truth_of(x: NDArray[Any]) -> NDArray[np.int64]:

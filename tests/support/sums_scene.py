@@ -53,6 +53,16 @@ def records(seed: int, count: int, **fields: Any) -> Examples:
     return Examples(x, generator.integers(0, 3, count), **fields)
 
 
+def squared(vector: np.ndarray) -> int:
+    """Its length, squared and exact, by whole numbers of any size."""
+    return sum(int(entry) ** 2 for entry in vector)
+
+
+def lengths_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted bug: vectors of features stay as long as they come."""
+    monkeypatch.setattr("collegium.models.kernels.of_length", lambda vectors, most_squared: vectors)
+
+
 @dataclass
 class Consortium:
     """Five parties in this process; ``asks`` sums their records in one of the three modes."""

@@ -26,6 +26,12 @@ def typed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str,
     return ended.value.code, out, err
 
 
+def told(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    """The same, with all that it wrote as one text."""
+    status, out, err = typed(capsys, *words)
+    return status, out + err
+
+
 class Typist:
     """Types commands of the page, with the ports of this test."""
 

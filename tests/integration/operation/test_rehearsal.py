@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,8 @@ from collegium.protocol.v1 import collegium_pb2 as pb
 
 @pytest.fixture
 def scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[TableConsortium]:
-    scene = TableConsortium(tmp_path, capsys, hidden=True)
-    try:
+    with closing(TableConsortium(tmp_path, capsys, hidden=True)) as scene:
         yield scene
-    finally:
-        scene.close()
 
 
 def held(folder: Path) -> dict[Path, bytes]:

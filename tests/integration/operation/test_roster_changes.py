@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from cryptography import x509
@@ -26,15 +25,6 @@ from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.identities import Credentials, issue_kit, load_authority
 from collegium.protocol.roster import Roster
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    scene = Scene(tmp_path)
-    try:
-        yield scene
-    finally:
-        scene.close()
 
 
 def charged(scene: Scene) -> int:

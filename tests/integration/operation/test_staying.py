@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,8 @@ from collegium.coordinator.settings.consortium import ConsortiumFolder
 
 @pytest.fixture
 def scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[TableConsortium]:
-    scene = TableConsortium(tmp_path, capsys)
-    try:
+    with closing(TableConsortium(tmp_path, capsys)) as scene:
         yield scene
-    finally:
-        scene.close()
 
 
 def test_studies_follow_each_other_and_one_that_fails_ends_nothing(

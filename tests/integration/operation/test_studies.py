@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.consortium import NAMES, Scene
@@ -40,15 +38,6 @@ count = 6
 batch = 3
 choice = "representative"
 """
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    scene = Scene(tmp_path)
-    try:
-        yield scene
-    finally:
-        scene.close()
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: object) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.files import module_at
 
 SCRIPT = Path(__file__).resolve().parents[3] / ".ci" / "audit.py"
 SAFE = {"name": "numpy", "version": "2.0", "vulns": []}
@@ -16,11 +16,7 @@ UNKNOWN = {"name": "collegium", "skip_reason": "not on the index"}
 
 @pytest.fixture(scope="module")
 def audit() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("audit", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(SCRIPT)
 
 
 def test_a_known_vulnerability_fails_and_is_named_with_its_cure(audit: ModuleType) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import click
 import pytest
 from rich.console import Console
+from support.typist import typed
 
 from collegium import __version__
 from collegium.cli import MOUNTS, load_command, main
@@ -29,14 +30,6 @@ def commands() -> Iterator[tuple[str, ...]]:
             yield from ((name, member) for member in command.commands)
 
 
-def output(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    out, err = capfd.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, out, err
-
-
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -47,7 +40,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_help_fits_a_terminal_and_has_no_colours_where_it_is_piped(
     command: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    status, out, err = output(capfd, *command, "--help")
+    status, out, err = typed(capfd, *command, "--help")
     assert status == 0 and err == ""
     assert "\x1b" not in out
     assert max(map(len, out.splitlines())) <= 80
@@ -60,7 +53,7 @@ def test_help_fits_a_terminal_and_has_no_colours_where_it_is_piped(
 def test_the_help_of_whatever_does_something_has_an_example(
     command: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _, out, _ = output(capfd, *command, "--help")
+    _, out, _ = typed(capfd, *command, "--help")
     assert re.search(r"Examples?:\s+collegium " + " ".join(command), " ".join(out.split())), out
 
 
@@ -78,18 +71,18 @@ def test_every_argument_of_every_command_is_explained() -> None:
 
 
 def test_the_list_of_commands_names_all_of_them(capfd: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = output(capfd, "--help")
+    status, out, _ = typed(capfd, "--help")
     assert status == 0
     assert all(re.search(rf"^. {name}\b", out, re.MULTILINE) for name in MOUNTS)
 
 
 def test_without_a_command_the_help_is_shown_and_the_status_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = output(capfd)
+    status, out, _ = typed(capfd)
     assert status == 2 and "simulate" in out
 
 
 def test_the_version(capfd: pytest.CaptureFixture[str]) -> None:
-    assert output(capfd, "--version") == (0, f"collegium {__version__}\n", "")
+    assert typed(capfd, "--version") == (0, f"collegium {__version__}\n", "")
 
 
 @pytest.mark.slow
@@ -103,7 +96,7 @@ def test_the_version(capfd: pytest.CaptureFixture[str]) -> None:
 def test_json_for_a_program_is_one_object_and_nothing_else(
     arguments: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    status, out, _ = output(capfd, *arguments)
+    status, out, _ = typed(capfd, *arguments)
     assert status == 0
     assert isinstance(json.loads(out), dict)
 
@@ -115,7 +108,7 @@ def test_an_error_is_one_line_with_its_own_status(
         raise BudgetExceeded("12 of 12.0 charged;\n raise budget.epsilon or stop")
 
     monkeypatch.setattr("collegium.cli.app", fail)
-    assert output(capfd) == (7, "", "BudgetExceeded: 12 of 12.0 charged; raise budget.epsilon or stop\n")
+    assert typed(capfd) == (7, "", "BudgetExceeded: 12 of 12.0 charged; raise budget.epsilon or stop\n")
 
 
 def test_what_a_party_said_cannot_steer_the_terminal(
@@ -125,7 +118,7 @@ def test_what_a_party_said_cannot_steer_the_terminal(
         raise BudgetExceeded("\x1b[31mred\x1b]0;title\x07")
 
     monkeypatch.setattr("collegium.cli.app", fail)
-    assert output(capfd)[2] == "BudgetExceeded: ?[31mred?]0;title?\n"
+    assert typed(capfd)[2] == "BudgetExceeded: ?[31mred?]0;title?\n"
 
 
 def test_an_interrupt_has_the_status_that_shells_expect(
@@ -135,7 +128,7 @@ def test_an_interrupt_has_the_status_that_shells_expect(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("collegium.cli.load_command", interrupt)
-    status, _, err = output(capfd, "demo")
+    status, _, err = typed(capfd, "demo")
     assert status == INTERRUPTED
     assert err.count("\n") == 1 and "run the same command again" in err
 

@@ -10,51 +10,32 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.coordinators import coordinator_for
-from support.scripted_parties import LocalParties, ScriptedParty, images
+from support.scripted_parties import LocalParties, pool_and_holdout, scripted_run, six_parties
 from support.stand_in import StandIn
 
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
-from collegium.settings import validate_config
 
 
 @pytest.fixture
 def parties() -> LocalParties:
-    return LocalParties({f"party-{n}": ScriptedParty(f"party-{n}", seed=n) for n in range(6)})
+    return six_parties()
 
 
 @pytest.fixture
 def public() -> PublicData:
-    return PublicData(images(60, 1), images(40, 2))
+    return pool_and_holdout()
 
 
 @pytest.fixture
 def config() -> Callable[..., RunConfig]:
-    def build(**changes: Any) -> RunConfig:
-        values: dict[str, Any] = {
-            "name": "trial",
-            "task": {
-                "classes": ["north", "east", "south", "west"],
-                "inputs": {"kind": "image", "height": 2, "width": 4, "channels": 1},
-            },
-            "pool": {"source": "digits"},
-            "teachers": {"per_party": 5},
-            "mechanism": {"name": "gnmax", "parameters": {"sigma": 4.0}},
-            "budget": {"epsilon": 50.0},
-            "queries": {"count": 20, "batch": 8},
-            "student": {"method": "stand-in"},
-            "votes": {"mode": "clear", "quorum": 0.5},
-            "seed": 7,
-        }
-        for dotted, value in changes.items():
-            section, _, key = dotted.partition("__")
-            if key:
-                values[section] = {**values[section], key: value}
-            else:
-                values[section] = value
-        return validate_config(values, RunConfig, "test")
-
-    return build
+    usual = {
+        "mechanism": {"name": "gnmax", "parameters": {"sigma": 4.0}},
+        "budget": {"epsilon": 50.0},
+        "queries": {"count": 20, "batch": 8},
+        "seed": 7,
+    }
+    return lambda **changes: scripted_run(usual, changes)
 
 
 @pytest.fixture

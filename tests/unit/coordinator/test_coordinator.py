@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.coordinators import labels_of
+from support.coordinators import Crash, labels_of
 from support.scripted_parties import LocalParties
 
 from collegium.coordinator.noise import CoordinatorNoise
@@ -125,10 +125,6 @@ def test_inputs_of_equal_content_are_paid_for_once(run: Run, public: Any, tmp_pa
     labels = labels_of(tmp_path / "run")
     distinct = {public.pool.x[index].tobytes() for index in labels}
     assert len(labels) == 20 and queries_charged(tmp_path / "run") == len(distinct) < 20
-
-
-class Crash(BaseException):
-    """The process dies here."""
 
 
 STEPS = ["describe", "hold_pool", "fit", "votes", "labels", "student", "baseline", "report"]

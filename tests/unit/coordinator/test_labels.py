@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.coordinators import Crash
 from support.labels_at_hand import LabelsAtHand
 
 from collegium.coordinator.kinds.labels import mark
@@ -368,10 +369,6 @@ def test_abstentions_leave_their_budget_to_the_queries_behind_them(ledger_at: Op
     work = labeller(ledger)
     no_consensus = np.full((8, 2), 5, dtype=np.int64)
     assert work.label(KEYS[:8], no_consensus), "eight abstentions cost no answer, though two answers were affordable"
-
-
-class Crash(BaseException):
-    """The process dies here."""
 
 
 def dying(target: type, method: str, at: int, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.coordinators import coordinator_for
+from support.coordinators import Crash, coordinator_for, run_config
+from support.data import first_digits
 from support.scripted_parties import LocalParties, ScriptedParty
 
 from collegium.coordinator.run.coordinator import Progress
@@ -20,11 +21,10 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.selection.plan import Plan, all_labelled
 from collegium.coordinator.selection.queries import representatives
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
-from collegium.data import DataSource, Examples, array_spec, default_task, load
+from collegium.data import Examples, array_spec, default_task
 from collegium.errors import BudgetExceeded, ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
-from collegium.settings import validate_config
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ PRETRAINED = {"method": "contrastive", "options": {"contrast_steps": 3, "contras
 
 @pytest.fixture(scope="module")
 def digits() -> Examples:
-    return load(DataSource(source="digits", split="all", shuffle_seed=0, stop=120), TASK, data_root=None)
+    return first_digits(120)
 
 
 @dataclass
@@ -71,10 +71,7 @@ def settings(**changes: Any) -> RunConfig:
         "votes": {"mode": "clear", "quorum": 0.5},
         "seed": 3,
     }
-    for dotted, value in changes.items():
-        section, _, key = dotted.partition("__")
-        values[section] = {**values[section], key: value} if key else value
-    return validate_config(values, RunConfig, "test")
+    return run_config(values, changes)
 
 
 Run = Callable[..., dict[str, Any]]
@@ -121,10 +118,6 @@ def test_representatives_begin_with_the_largest_heap() -> None:
     features = heaps + np.random.default_rng(0).random(heaps.shape)
     heap_of = np.repeat(np.arange(6), [20, 10, 30, 15, 50, 40])
     assert heap_of[representatives(features, 6, seed=0)].tolist() == [4, 5, 2, 0, 3, 1]
-
-
-class Crash(BaseException):
-    """The process dies here."""
 
 
 @pytest.mark.parametrize("choice", CHOICES)

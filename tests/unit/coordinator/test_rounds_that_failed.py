@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from sklearn.datasets import load_wine
 from sklearn.utils import shuffle
+from support.liar import phase_of
+from support.misbehaving import Misbehaving
 from support.nearest import AGREED
 
 import collegium as cg
-from collegium.coordinator.asking import Asking
 from collegium.coordinator.journal import Journal
 from collegium.coordinator.kinds.labels import Labels
-from collegium.coordinator.rounds.masked_sum import MaskedTotal
-from collegium.coordinator.rounds.rounds import RoundResult
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.checks import studies_about
 from collegium.coordinator.run.run_folder import read_labels
@@ -25,8 +24,6 @@ from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
 from collegium.errors import QuorumNotReached
-from collegium.protocol.replies import Failure
-from collegium.protocol.requests import SecureSumStep
 from collegium.settings import validate_config
 
 pytestmark = pytest.mark.slow
@@ -58,7 +55,7 @@ SAMPLED: dict[str, Any] = {
 }
 
 
-class Clinics(cg.LocalParties):
+class Clinics(Misbehaving):
     """Six of them; `gone` says at which phase of a sum each goes away, ``votes`` before the first."""
 
     def __init__(self, folder: Path) -> None:
@@ -70,12 +67,12 @@ class Clinics(cg.LocalParties):
         return [name for name in super().names() if name in self.signing_keys and self.gone.get(name) != "votes"]
 
     def ask(self, requests: Mapping[str, Any], **options: Any) -> Any:
-        def heard(name: str, body: Any) -> bool:
-            phase = body.message.WhichOneof("phase") if isinstance(body, SecureSumStep) else "votes"
-            return self.gone.get(name) not in ("votes", phase)
+        with self.cut_off(lambda name, body: self.gone.get(name) in ("votes", phase_of(body))):
+            return super().ask(requests, **options)
 
-        replies = super().ask({name: body for name, body in requests.items() if heard(name, body)}, **options)
-        return replies | dict.fromkeys(requests.keys() - replies.keys(), Failure("unreachable", "gone"))
+    def opened(self) -> list[list[str]]:
+        """Of each sum that the coordinator opened under masks, whose vectors are in it."""
+        return [sorted(sent) for sent in self.asked if "unmask" in map(phase_of, sent.values())]
 
 
 Drive = Callable[..., RunRecord]
@@ -114,20 +111,6 @@ def drive(clinics: Clinics, tmp_path: Path) -> Drive:
         ).label()
 
     return driven
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[RoundResult]:
-    """The sums that the coordinator opened under masks, in order."""
-    opened: list[RoundResult] = []
-    honest = MaskedTotal.open
-
-    def watched(self: MaskedTotal) -> RoundResult:
-        opened.append(honest(self))
-        return opened[-1]
-
-    monkeypatch.setattr(MaskedTotal, "open", watched)
-    return opened
 
 
 @pytest.mark.parametrize(
@@ -192,7 +175,7 @@ def test_every_run_under_a_ledger_asks_the_parties_of_a_begun_sum(
 
 
 def test_a_second_study_takes_the_labels_of_the_first_and_the_parties_give_no_second_sum(
-    drive: Drive, clinics: Clinics, seen: list[RoundResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drive: Drive, clinics: Clinics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The difference of two sums would be what a party said; studies that know nothing of each other are refused.
 
@@ -203,29 +186,28 @@ def test_a_second_study_takes_the_labels_of_the_first_and_the_parties_give_no_se
     assert not studies_about(tmp_path / "ledger.sqlite", cg.encode(X[48:], TASK))
     clinics.gone = {"c-5": "votes"}
     labels = drive(VOTES, "masked", "two", [3, 4, 5, 6], "two", 48).labels
-    assert labels is not None and labels.answered == 4 and len(seen) == 1
+    assert labels is not None and labels.answered == 4 and len(clinics.opened()) == 1
     given = [read_labels(tmp_path / study / "labels.csv") for study in ("one", "two")]
     assert given[0] == given[1]
     with monkeypatch.context() as changed, pytest.raises(QuorumNotReached, match="refused-queries"):
         changed.setattr(Journal, "begun", lambda _, queries: [None] * len(queries))
         changed.setattr(Labels, "all", lambda self: self._ledger.labels())
         drive(VOTES, "masked", "three", [3, 4, 5, 6], "three", 48)
-    assert len(seen) == 1
+    assert len(clinics.opened()) == 1
     labels = drive(VOTES, "masked+noised", "four", [3, 4, 5, 6], "four", 48).labels
     assert labels is not None and labels.answered == 4
 
 
-def test_a_party_that_joins_is_in_no_sum_about_what_was_opened_without_it(
-    drive: Drive, clinics: Clinics, seen: list[RoundResult]
-) -> None:
+def test_a_party_that_joins_is_in_no_sum_about_what_was_opened_without_it(drive: Drive, clinics: Clinics) -> None:
     """The difference of two such sums would be the newcomer's votes."""
     sixth = clinics.signing_keys.pop("c-5")
     drive(VOTES, "masked", "one", [3, 4], "one")
     clinics.signing_keys["c-5"] = sixth
     labels = drive(VOTES, "masked", "two", [3, 4, 5, 6], "two").labels
     assert labels is not None and labels.answered == 4
-    before, fresh = seen
-    assert "c-5" in fresh.answered and "c-5" not in before.answered and fresh.counts.shape == before.counts.shape
+    before, fresh = clinics.opened()
+    assert "c-5" in fresh and "c-5" not in before
+    assert {question.inputs.indices for _, question in clinics.questions()} == {(0, 1), (2, 3)}, "no input again"
 
 
 def test_an_input_whose_sum_another_study_began_is_asked_with_the_parties_noise_alone(
@@ -241,10 +223,8 @@ def test_an_input_whose_sum_another_study_began_is_asked_with_the_parties_noise_
     assert "2 inputs cannot be asked again" in caplog.text and "another study's" in caplog.text
 
 
-def test_a_study_of_other_classes_takes_no_label_that_means_another_class(
-    drive: Drive, clinics: Clinics, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_of_other_classes_takes_no_label_that_means_another_class(drive: Drive) -> None:
     drive(VOTES, "masked", "one", [3, 4], "one")
-    monkeypatch.setattr(Asking, "classes_sha256", "of other classes")
-    labels = drive(VOTES, "masked", "two", [3, 4], "two").labels
+    other = TASK.model_copy(update={"classes": ("b", "a", "c")})
+    labels = drive(VOTES | {"task": other}, "masked", "two", [3, 4], "two").labels
     assert labels is not None and (labels.answered, labels.left_out) == (0, 2)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.files import contents_of
 from support.sums_scene import NAMES, POOL, TASK, records
 
 from collegium.coordinator.kinds import class_sums as kinds
@@ -66,10 +67,6 @@ def studies(tmp_path: Path, parties: LocalParties) -> Studies:
     return Studies(tmp_path, parties)
 
 
-def files(folder: Path) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-
-
 BY_VOTES = {
     "teachers": {"kind": "linear"},
     "mechanism": {"name": "gnmax", "parameters": {"sigma": 8.0}},
@@ -86,13 +83,13 @@ BY_VOTES = {
 )
 def test_a_study_costs_what_it_said_and_to_say_it_changes_no_file(studies: Studies, changes: dict[str, Any]) -> None:
     said = studies.says("one", **changes)
-    assert files(studies.folder) == {}
+    assert contents_of(studies.folder) == {}
     assert said.foreseen.before == {"record": 0.0} and said.foreseen.asks_labels and not said.foreseen.held
     studies.runs("one", **changes)
     assert said.foreseen.after["record"] == pytest.approx(studies.spent(), rel=1e-9)
-    before = files(studies.folder)
+    before = contents_of(studies.folder)
     again = studies.says("one", **changes)
-    assert files(studies.folder) == before
+    assert contents_of(studies.folder) == before
     assert not again.foreseen.asks and again.foreseen.after == again.foreseen.before
     assert again.foreseen.decided == again.foreseen.wanted
     assert any(line.startswith("asks         nothing more of anybody") for line in again.lines())

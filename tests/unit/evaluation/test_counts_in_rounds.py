@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from support.coordinators import purposes
 
 import collegium as cg
 from collegium.coordinator.kinds.record_counts import OtherCounts
@@ -21,8 +22,6 @@ from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.errors import BudgetExceeded
 from collegium.parties import kind
 from collegium.parties.kind import Asked, PartyKind
-from collegium.privacy.ledger.entry import Charge
-from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol import question
 from collegium.protocol.kinds.record_counts import CountRecords
 from collegium.protocol.question import Terms
@@ -110,11 +109,6 @@ def clinics(*questions: str) -> cg.LocalParties:
     return cg.LocalParties(records, TASK, policy=policy, seed=3)
 
 
-def paid(folder: Path) -> Counter[str]:
-    with Ledger.read(folder / "ledger.sqlite") as ledger:
-        return Counter(entry.content.purpose for entry in ledger.entries() if isinstance(entry.content, Charge))
-
-
 def test_each_round_follows_from_those_before_and_all_cost_what_one_share_allows(tmp_path: Path) -> None:
     run = coordinator(clinics(AboveLimit.kind), tmp_path)
     run.label(2)
@@ -136,14 +130,14 @@ def test_a_run_that_dies_between_rounds_goes_on_with_the_next_and_pays_nothing_t
     monkeypatch.setattr(MedianBySteps, "dies_in", 2)
     with pytest.raises(Died):
         coordinator(parties, tmp_path).label(2)
-    before = paid(tmp_path)
+    before = Counter(purposes(tmp_path))
     assert {before[name] for name in round_names(AboveLimit.kind, None)} == {1}, "all rounds are paid before the first"
     assert len(set(Above.asked)) == 1
     monkeypatch.setattr(MedianBySteps, "dies_in", None)
     again = coordinator(parties, tmp_path)
     again.label(2)
     assert len(Above.asked) == 5 * ROUNDS and again.record.counts[AboveLimit.kind].found is not None
-    assert {paid(tmp_path)[name] for name in round_names(AboveLimit.kind, None)} == {1}
+    assert {Counter(purposes(tmp_path))[name] for name in round_names(AboveLimit.kind, None)} == {1}
 
 
 def test_rounds_after_one_that_parties_refuse_are_not_asked(tmp_path: Path) -> None:
@@ -170,7 +164,7 @@ def test_rounds_that_the_budget_does_not_take_are_not_asked_and_say_so(
         run = coordinator(clinics(AboveLimit.kind), tmp_path)
         run.label(2)
         first = next(iter(run.record.counts.values()))
-        assert Above.asked == [] and not any(name.startswith(AboveLimit.kind) for name in paid(tmp_path))
+        assert Above.asked == [] and not any(name.startswith(AboveLimit.kind) for name in Counter(purposes(tmp_path)))
         assert first.why_not == "another run was first" and first.found is None
         assert run.record.labels is not None and run.record.labels.answered
 

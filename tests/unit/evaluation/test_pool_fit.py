@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import binom
+from support.coordinators import purposes
+from support.misbehaving import Misbehaving
 from support.party_requests import KEY, Asker
 
 import collegium as cg
@@ -20,11 +22,8 @@ from collegium.data.task import Inputs, Task, VectorInputs
 from collegium.errors import CollegiumError, ConfigurationError, Contradiction, PoolUnfit, ProtocolViolation
 from collegium.models.coverage import CoverageSpec
 from collegium.models.features import Features
-from collegium.parties.kinds.coverage import Coverage
 from collegium.parties.party import Party, unrestricted
 from collegium.privacy.analysis.pool_fit import LEVEL, PoolFit, pool_fit
-from collegium.privacy.ledger.entry import Charge
-from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.question import Terms
 from collegium.settings import validate_config
@@ -130,22 +129,17 @@ def test_what_it_says_is_one_sentence_with_a_figure_or_that_nothing_can_be_told(
     assert few.p_value is None and not few.flagged and "could not be told" in str(few)
 
 
-def without_a_group() -> tuple[cg.LocalParties, np.ndarray]:
+def without_a_group() -> tuple[Misbehaving, np.ndarray]:
     """Five institutions, and a pool that lacks a quarter of their records."""
     generator = np.random.default_rng(5)
     pool, parts = drawn(generator, 400, 3), [drawn(generator, 200, 4) for _ in range(5)]
     task = Task(classes=("low", "high"), inputs=INPUTS)
-    parties = cg.LocalParties(
+    parties = Misbehaving(
         {f"clinic-{number}": (x, (x[:, 1] > 3).astype(int)) for number, x in enumerate(parts)},
         task,
         policy=cg.PolicyConfig(minimum_noise_sums=0.1, queries=10),
     )
     return parties, pool
-
-
-def purposes(folder: Path) -> list[str]:
-    with Ledger.read(folder / "ledger.sqlite") as ledger:
-        return [entry.content.purpose for entry in ledger.entries() if isinstance(entry.content, Charge)]
 
 
 @pytest.mark.slow
@@ -185,23 +179,15 @@ def test_a_run_flags_a_pool_without_a_group_before_labels_are_bought_and_charges
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lies", [False, True])
-def test_whole_institutions_that_count_for_several_end_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lies: bool
-) -> None:
+def test_whole_institutions_that_count_for_several_end_the_run(tmp_path: Path, lies: bool) -> None:
     """Each adds 1 to the counts: under masks the total alone shows that two added it to every cell.
 
     The total of 5 is 13 then, with an error of 0.5: honest ones are refused with probability 1e-6, and liars are not
     with less.
     """
     parties, pool = without_a_group()
-    honest, asked = Coverage.compute, list[str]()
-
-    def sent(kind: Coverage, question: CountCoverage, told: Any) -> Any:
-        asked.append("once")
-        counts = honest(kind, question, told)
-        return np.full_like(counts, ONE) if lies and len(asked) <= 2 else counts
-
-    monkeypatch.setattr(Coverage, "compute", sent)
+    for liar in ("clinic-0", "clinic-1") if lies else ():
+        parties.lies(liar, lambda question, vector: np.full_like(vector, ONE))
     values: dict[str, Any] = {"name": "local", "task": parties.task, "pool": {"source": "pool.npz"}}
     values |= {"mechanism": {"name": "class-sums", "parameters": {"sigma": 4.0}}, "sums": {"rounds": 1}}
     values |= {"budget": {"epsilon": 300.0, "unit": "party"}, "pool_check": {"sigma": 0.2}}
@@ -215,4 +201,5 @@ def test_whole_institutions_that_count_for_several_end_the_run(
         else:
             check = driven.label().pool_check
             assert check is not None and check.found is not None
+        asked = [question for _, question in parties.questions() if isinstance(question, CountCoverage)]
         assert len(asked) == 5 and purposes(tmp_path).count("pool_check") == 1

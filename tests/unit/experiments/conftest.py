@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from collegium_reproduction.experiments.base import Setting
 
 from collegium.errors import UnsupportedAccounting
 from collegium_accounting.analysis import epsilons
 from collegium_accounting.game import laws
+
+
+def silent(folder: Path, data_root: Path | None = None, seeds: Iterable[int] = range(1), **options: Any) -> Setting:
+    """A setting whose progress nobody reads."""
+    return Setting(folder, data_root, seeds, lambda line: None, **options)
 
 
 @pytest.fixture

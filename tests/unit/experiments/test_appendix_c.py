@@ -12,6 +12,7 @@ from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.pate_appendix_c import FLOOR, PateAppendixC, Task
 from collegium_reproduction.experiments.tables import Table, agreement, forest_votes, numbered
 from support.data import folder_with
+from unit.experiments.conftest import silent
 
 from collegium.data import Examples
 from collegium.data.task import CategoryColumn, NumberColumn, TableInputs
@@ -26,7 +27,7 @@ def made(rows: int, seed: int) -> Table:
 
 
 def at(folder: Path, data_root: Path | None = None) -> Setting:
-    return Setting(folder, data_root, (0,), lambda line: None, ensembles=folder / "ensembles")
+    return silent(folder, data_root, ensembles=folder / "ensembles")
 
 
 def test_the_row_runs_and_says_what_diabetes_does_not_determine(tmp_path: Path, without_games: None) -> None:

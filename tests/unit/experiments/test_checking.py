@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 from collegium_reproduction.experiments import EXPERIMENTS
-from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.checking import Difference, check, read_results
+from unit.experiments.conftest import silent
 
 from collegium.cli import main
 from collegium.errors import StorageError
 
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "research" / "results"
-
-
-def setting(folder: Path) -> Setting:
-    return Setting(folder, None, range(1), lambda line: None)
 
 
 # What the exact accountant takes a minute or more for where it has kept nothing is left to
@@ -29,7 +25,7 @@ def test_kept_epsilons_are_what_the_present_code_computes(name: str, tmp_path: P
     assert kept is not None
     if name == "pate-mnist":
         kept["rows"] = [row for row in kept["rows"] if row["queries"] == 100]
-    checked = check(EXPERIMENTS[name], kept, setting(tmp_path))
+    checked = check(EXPERIMENTS[name], kept, silent(tmp_path))
     assert checked.compared >= 3
     assert checked.differences == ()
 
@@ -38,7 +34,7 @@ def test_kept_epsilons_are_what_the_present_code_computes(name: str, tmp_path: P
 def test_kept_epsilons_of_two_iterations_are_what_the_present_code_computes_but_for_their_game(tmp_path: Path) -> None:
     kept = read_results(RESULTS, "knn-table-2")
     assert kept is not None
-    checked = check(EXPERIMENTS["knn-table-2"], kept, setting(tmp_path))
+    checked = check(EXPERIMENTS["knn-table-2"], kept, silent(tmp_path))
     assert checked.compared == 4
     assert [one.place for one in checked.differences] == ["rows[0].epsilon", "rows[1].epsilon"]
     assert all(one.kept < one.now for one in checked.differences), "whole counts cost more than a winner"
@@ -56,7 +52,7 @@ def test_a_figure_that_was_changed_is_named(name: str, tmp_path: Path) -> None:
         was = kept["series"]["0.03"][2][1][0]
         kept["series"]["0.03"][2][1][0] = was * (1 + 1e-5)
         place = "series.0.03[2][1][0]"
-    changed = check(EXPERIMENTS[name], kept, setting(tmp_path)).differences
+    changed = check(EXPERIMENTS[name], kept, silent(tmp_path)).differences
     assert changed == (Difference(place, pytest.approx(was * (1 + 1e-5), rel=1e-9), pytest.approx(was)),)
 
 
@@ -64,15 +60,15 @@ def test_a_row_that_is_gone_is_a_difference(tmp_path: Path) -> None:
     kept = read_results(RESULTS, "knn-figure-4")
     assert kept is not None
     del kept["series"]["0.1"]
-    checked = check(EXPERIMENTS["knn-figure-4"], kept, setting(tmp_path))
+    checked = check(EXPERIMENTS["knn-figure-4"], kept, silent(tmp_path))
     assert len(checked.differences) == checked.compared // 4
     assert {one.kept for one in checked.differences} == {None}
 
 
 def test_what_needs_training_or_data_is_skipped_with_the_reason(tmp_path: Path) -> None:
-    slow = check(EXPERIMENTS["pate-figure-2"], {}, setting(tmp_path))
+    slow = check(EXPERIMENTS["pate-figure-2"], {}, silent(tmp_path))
     assert (slow.compared, slow.skipped) == (0, "needs training")
-    assert "data" in check(EXPERIMENTS["natural-hearts"], {}, setting(tmp_path)).skipped
+    assert "data" in check(EXPERIMENTS["natural-hearts"], {}, silent(tmp_path)).skipped
 
 
 def test_the_command_ends_with_an_error_where_a_figure_differs(

@@ -10,6 +10,7 @@ import pytest
 from collegium_reproduction.experiments import ensembles
 from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.ensembles import Ensemble, load_or_compute_votes
+from unit.experiments.conftest import silent
 
 from collegium.data import DataSource, default_task
 
@@ -24,7 +25,7 @@ DIGITS = Ensemble(
 
 
 def at(folder: Path, workers: int) -> Setting:
-    return Setting(folder, None, (0,), lambda line: None, ensembles=folder, workers=workers)
+    return silent(folder, ensembles=folder, workers=workers)
 
 
 def test_every_teacher_votes_once_and_nobody_is_fitted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from collegium_reproduction.experiments import knn_accounting, knn_screening
-from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.knn_accounting import TABLE_1, Figure4, certified_epsilon, rate_for
 from collegium_reproduction.experiments.knn_screening import (
     LOWEST,
@@ -20,6 +19,7 @@ from collegium_reproduction.experiments.knn_screening import (
     top_cost,
 )
 from collegium_reproduction.screening import screening_curve
+from unit.experiments.conftest import silent
 
 from collegium_accounting.renyi import Conversion
 
@@ -93,7 +93,7 @@ def test_figure_4_rises_with_queries_and_with_the_sampling_rate(
 ) -> None:
     monkeypatch.setattr(knn_accounting, "FIGURE_4_RATES", (0.02, 0.1))
     monkeypatch.setattr(knn_accounting, "FIGURE_4_QUERIES", (0, 1000, 6000))
-    results = Figure4().run(Setting(tmp_path, None, range(1), lambda line: None))
+    results = Figure4().run(silent(tmp_path))
     low, high = results["series"]["0.02"], results["series"]["0.1"]
     assert low[0][1:] == [[0.0, 0.0], [0.0, 0.0]]
     for small, large in zip(low[1:], high[1:], strict=True):

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from collegium_reproduction.experiments import knn_table_1_cifar10 as row
-from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.knn_runs import NearestPlan
 from collegium_reproduction.nearest.knn import PrivateKNN
 from PIL import Image
+from unit.experiments.conftest import silent
 
 from collegium_accounting.mechanisms.individual_knn import IndividualKNN
 
@@ -66,7 +66,7 @@ def test_every_plan_and_the_baselines_are_measured_on_public_features_alone(
     monkeypatch.setattr(row, "WITHIN", 8)
     monkeypatch.setattr(row, "plans", _small)
     experiment = row.KnnTable1Cifar10()
-    results = experiment.run(Setting(tmp_path, data_root, range(1), lambda line: None))
+    results = experiment.run(silent(tmp_path, data_root))
     assert results["records"] == TRAIN
     individual, sampled = results["rows"]
     assert (individual["screened"], individual["answered"], sampled["screened"]) == (40, 40, 30)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.knn_runs import NearestPlan, measure
 from collegium_reproduction.experiments.knn_table_1 import PAPER, PLANS, KnnTable1
 from collegium_reproduction.experiments.knn_table_2 import PLAN, KnnTable2
 from collegium_reproduction.nearest.coordinator import NearestRecords
 from collegium_reproduction.nearest.knn import PrivateKNN
+from unit.experiments.conftest import silent
 
 from collegium.data import DataSource, Examples, default_task, load
 from collegium_accounting.game.laws import block_epsilon
@@ -52,12 +52,8 @@ def asked_by(folder: Path, private: Examples) -> Iterator[tuple[list[str], list[
             return request(questions, *rest, **named)
 
         patch.setattr(NearestRecords, "ask", spied)
-        rows = measure(TWICE, 0, private, _setting(folder))
+        rows = measure(TWICE, 0, private, silent(folder))
     yield names, rows
-
-
-def _setting(folder: Path) -> Setting:
-    return Setting(folder, None, range(1), lambda line: None)
 
 
 def _epsilon(mechanism: PrivateKNN, screened: int, answered: int) -> float:
@@ -95,7 +91,7 @@ def test_each_student_is_fitted_once_and_a_run_goes_on_where_it_was(
     assert len(students) == 2
     ledger = (folder / "twice-seed-0" / "ledger.sqlite").read_bytes()
     (folder / "twice-seed-0" / "iteration-2.json").unlink()
-    again = measure(TWICE, 0, private, _setting(folder))
+    again = measure(TWICE, 0, private, silent(folder))
     for row, before in zip(again, asked_by[1], strict=True):
         assert {key: row[key] for key in row if "cpu" not in key} == {
             key: before[key] for key in before if "cpu" not in key
@@ -106,7 +102,7 @@ def test_each_student_is_fitted_once_and_a_run_goes_on_where_it_was(
 
 def test_no_iteration_passes_the_budget(tmp_path: Path, private: Examples) -> None:
     budget = _epsilon(MECHANISM, 40, 10)  # what may be screened is stated beforehand
-    rows = measure(replace(TWICE, budget=budget, sizes=(40,)), 0, private, _setting(tmp_path))
+    rows = measure(replace(TWICE, budget=budget, sizes=(40,)), 0, private, silent(tmp_path))
     assert rows[0]["epsilon"] <= budget
     assert 10 == rows[0]["answered"] <= rows[0]["screened"] < 40
 

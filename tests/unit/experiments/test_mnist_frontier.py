@@ -14,13 +14,14 @@ from collegium_reproduction.experiments.mnist_frontier import (
     _once,
     _RecordRuns,
 )
+from unit.experiments.conftest import silent
 
 from collegium.coordinator.settings.run_config import RunConfig
 
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Setting:
-    return Setting(tmp_path, None, (0,), lambda line: None)
+    return silent(tmp_path)
 
 
 def test_plans_have_keys_of_their_own() -> None:

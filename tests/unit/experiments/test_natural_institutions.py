@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from collegium_reproduction.experiments import natural_dirichlet
-from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.experiments.institutions import (
     Institutions,
     accuracies,
@@ -17,6 +16,7 @@ from collegium_reproduction.experiments.institutions import (
 from collegium_reproduction.experiments.natural_dirichlet import NaturalDirichlet
 from collegium_reproduction.experiments.natural_tables import HEARTS, SCHOOLS, Collected, Neighbours, Votes
 from support.data import folder_with
+from unit.experiments.conftest import silent
 
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.data import DataSource, Examples, PoolStore
@@ -44,10 +44,6 @@ def _drawn(count: int, seed: int) -> Examples:
 
 def _institutions(parts: list[np.ndarray], private: Examples) -> Institutions:
     return Institutions.of(TASK, private, parts, PublicData(_drawn(60, 1), _drawn(50, 2)), seed=5)
-
-
-def _setting(folder: Path) -> Setting:
-    return Setting(folder, None, range(1), lambda line: None)
 
 
 def _collected(*plans: Votes | Neighbours) -> Collected:
@@ -89,7 +85,7 @@ def test_one_teacher_costs_an_institution_what_it_costs_a_record_and_several_cos
         config = _collected(plan).config(plan, seed=5)
         config = config.model_copy(update={"task": TASK, "teachers": LINEAR.model_copy(update={"per_party": teachers})})
         folder = tmp_path / f"run-{number}"
-        runs.append(together(config, mixed, everyone, folder, _setting(tmp_path), student=False))
+        runs.append(together(config, mixed, everyone, folder, silent(tmp_path), student=False))
     one, several = runs
     assert one["record"] == one["party"]
     assert several["record"] == one["record"]
@@ -107,7 +103,7 @@ def test_neighbours_protect_records_alone_and_cost_their_votes_however_many_are_
     for queries in (4, 12):
         plan = Neighbours(queries, 0.2, 4.0, 2)
         config = _collected(plan).config(plan, seed=5).model_copy(update={"task": TASK})
-        run = together(config, mixed, everyone, tmp_path / f"{queries}", _setting(tmp_path), student=queries == 12)
+        run = together(config, mixed, everyone, tmp_path / f"{queries}", silent(tmp_path), student=queries == 12)
         assert run["party"] is None
         costs.append(run["record"])
     assert costs[0] == costs[1]
@@ -119,7 +115,7 @@ def test_two_tries_on_one_set_of_parties_are_not_taken_for_one_another(mixed: In
     everyone = InProcessParties(mixed.parties(None, PoolStore(None)), "natural-heart")
     for number, plan in enumerate((Neighbours(4, 0.2, 4.0, 1), Neighbours(6, 0.4, 4.0, 1))):
         config = _collected(plan).config(plan, seed=5).model_copy(update={"task": TASK})
-        run = together(config, mixed, everyone, tmp_path / f"{number}", _setting(tmp_path), student=False)
+        run = together(config, mixed, everyone, tmp_path / f"{number}", silent(tmp_path), student=False)
         assert run["answered"] == plan.queries
 
 
@@ -137,7 +133,7 @@ def test_digits_by_dirichlet_give_a_row_per_concentration(tmp_path: Path, monkey
     monkeypatch.setattr(natural_dirichlet, "PRIVATE", DataSource(source="digits", shuffle_seed=0, start=400))
     monkeypatch.setattr(natural_dirichlet, "PARTIES", 6)
     monkeypatch.setattr(natural_dirichlet, "POOLED", {"steps": 200})
-    results = NaturalDirichlet().run(_setting(tmp_path))
+    results = NaturalDirichlet().run(silent(tmp_path))
     skewed, mild = results["rows"]
     assert (skewed["alpha"], mild["alpha"]) == (0.1, 1.0)
     assert np.mean(skewed["classes"]) < np.mean(mild["classes"])

@@ -10,6 +10,7 @@ from collegium_reproduction.experiments import svhn
 from collegium_reproduction.experiments.base import Setting
 from collegium_reproduction.nearest.knn import PrivateKNN
 from scipy.io import savemat
+from unit.experiments.conftest import silent
 
 from collegium_accounting.mechanisms import create
 
@@ -26,7 +27,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
         kept = {"X": np.moveaxis(images.astype(np.uint8), 0, -1), "y": np.where(labels == 0, 10, labels)[:, None]}
         savemat(folder / f"{part}_32x32.mat", kept)
     run = tmp_path_factory.mktemp("run")
-    return Setting(run, folder, range(1), lambda line: None, ensembles=run / "ensembles", device="cpu")
+    return silent(run, folder, ensembles=run / "ensembles", device="cpu")
 
 
 def test_figure_4_is_measured_on_images_outside_the_pool(setting: Setting) -> None:

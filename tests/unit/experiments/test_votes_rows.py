@@ -25,6 +25,7 @@ from collegium_reproduction.experiments.pate_figure_2 import GAMMAS, PateFigure2
 from collegium_reproduction.experiments.pate_figure_3 import PateFigure3
 from collegium_reproduction.experiments.pate_figure_5 import PateFigure5
 from collegium_reproduction.experiments.pate_noisy_labels import PateNoisyLabels
+from unit.experiments.conftest import silent
 
 from collegium.data import DataSource, default_task
 from collegium_accounting.mechanisms import create
@@ -47,7 +48,7 @@ def setting(tmp_path: Path, without_games: None) -> Setting:
 
     The search for the certified bound takes seconds per noise scale and has tests of its own.
     """
-    setting = Setting(tmp_path, None, (0,), lambda line: None, ensembles=tmp_path / "ensembles")
+    setting = silent(tmp_path, ensembles=tmp_path / "ensembles")
     for parties in PARTIES:
         keep(made_votes(parties), TINY.of(parties=parties, seed=0), setting)
     return setting

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 from pydantic import ValidationError
+from support.data import records_from as read
 
-from collegium.data import DataSource, Examples, data_root, load
+from collegium.data import DataSource, data_root, load
 from collegium.data.loading import files
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
 from collegium.errors import DataError
@@ -26,10 +27,6 @@ TABLE = Task(
 )
 CSV = "age, ward, y, patient\n50, a, yes, p1\n?, c, no, p2\n100, b, yes, p1\n"
 PIXELS = np.arange(30, dtype=np.uint8).reshape(5, 2, 3)
-
-
-def read(path: Path | str, task: Task, root: Path | None = None, **options: object) -> Examples:
-    return load(DataSource.model_validate({"source": str(path), **options}), task, data_root=root)
 
 
 def npz(folder: Path, **arrays: object) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sqlalchemy
+from support.files import module_at
 from support.postgres import PROGRAMS, server
 
 import collegium as cg
@@ -31,11 +31,7 @@ FEATURES |= {"hba1c", "systolic", "creatinine", "bmi"}
 @pytest.fixture(scope="module")
 def made() -> ModuleType:
     """examples/omop/made_omop.py."""
-    spec = importlib.util.spec_from_file_location("made_omop", RECIPE / "made_omop.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(RECIPE / "made_omop.py")
 
 
 def rows_of(url: str | sqlalchemy.URL) -> pd.DataFrame:

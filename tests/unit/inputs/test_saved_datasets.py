@@ -8,8 +8,8 @@ import datasets
 import numpy as np
 import pytest
 from PIL import Image
+from support.data import records_from as read
 
-from collegium.data import DataSource, Examples, load
 from collegium.data.task import CategoryColumn, ImageInputs, NumberColumn, TableInputs, Task
 from collegium.errors import DataError
 
@@ -22,10 +22,6 @@ PIXELS = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
 def nothing_is_cached_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     datasets.disable_progress_bars()
-
-
-def read(folder: Path, task: Task, **options: object) -> Examples:
-    return load(DataSource.model_validate({"source": str(folder), **options}), task, data_root=None)
 
 
 def of_images() -> datasets.Dataset:

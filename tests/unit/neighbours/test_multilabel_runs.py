@@ -14,12 +14,12 @@ from collegium_reproduction.exact_nearest import ExactNearest, exact_shares
 from collegium_reproduction.nearest.party import SampledRecords
 from collegium_reproduction.nearest.question import CountNearest
 from support.coordinators import coordinator_for
-from support.digit_parties import NAMES, ROSTER, members, run_config
+from support.digit_parties import NAMES, ROSTER, begin_ledger, members, run_config
 from support.digit_parties import TASK as DIGITS
+from support.misbehaving import Unreliable
 from support.nearest import AGREED
 
 from collegium.coordinator.kind import RunFacts, kind_of
-from collegium.coordinator.run import open_run
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.coordinator.students import fit_student
@@ -34,7 +34,6 @@ from collegium.protocol.messages import Request
 from collegium.protocol.question import PoolRange, Question, Terms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, Fit, SecureSumStep
-from collegium.simulations.local import InProcessParties
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.mechanisms import create
 from collegium_accounting.renyi import WIDE_ORDERS
@@ -66,7 +65,7 @@ def of_kinds(digits: Examples) -> Examples:
     return Examples(digits.x, numbers_of(held))
 
 
-class Consortium(InProcessParties):
+class Consortium(Unreliable):
     """Four parties, of which one may leave before a masked sum."""
 
     def __init__(self, private: Examples, folder: Path, leaving: str | None) -> None:
@@ -76,14 +75,12 @@ class Consortium(InProcessParties):
     def ask(self, requests: Mapping[str, Any], **options: Any) -> Any:
         if any(isinstance(body, SecureSumStep) for body in requests.values()) and self.leaving:
             self.gone.add(self.leaving)
-        heard = {name: body for name, body in requests.items() if name not in self.gone}
-        silent = requests.keys() - heard.keys()
-        return super().ask(heard, **options) | dict.fromkeys(silent, Failure("unreachable", "gone"))
+        with self.cut_off(lambda name, body: name in self.gone):
+            return super().ask(requests, **options)
 
 
 @pytest.fixture
-def go(of_kinds: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    monkeypatch.setattr(open_run, "ledger_id", lambda ledger: "ledger")
+def go(of_kinds: Examples, tmp_path: Path) -> Callable[..., Any]:
     public = PublicData(of_kinds.take(np.arange(300)), of_kinds.take(np.arange(300, 500)))
 
     def run(
@@ -97,6 +94,7 @@ def go(of_kinds: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     ) -> Any:
         consortium = Consortium(of_kinds.take(np.arange(500, 1797)), tmp_path / "parties", leaving)
         consortium.gone |= {without} if without else set()
+        begin_ledger(tmp_path / folder)
         made = coordinator_for(
             config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER, vote_sum=vote_sum
         )

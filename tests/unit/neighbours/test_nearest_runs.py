@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +12,24 @@ import pytest
 from collegium_reproduction.exact_nearest import ExactNearest
 from collegium_reproduction.nearest.coordinator import nearest_edges_squared
 from collegium_reproduction.nearest.party import SampledRecords
-from collegium_reproduction.nearest.question import CountNearest
 from support.coordinators import coordinator_for
-from support.digit_parties import NAMES, PARTIES, ROSTER, members, run_config
+from support.digit_parties import NAMES, PARTIES, ROSTER, begin_ledger, members, run_config
+from support.misbehaving import Unheard, Unreliable
 from support.nearest import AGREED
 
-from collegium.coordinator.run import open_run
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
-from collegium.data import Examples, PoolStore
+from collegium.data import Examples
 from collegium.errors import (
     BudgetExceeded,
     ConfigurationError,
-    DataError,
     QuorumNotReached,
     UnsupportedAccounting,
 )
-from collegium.parties.party import Party
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.teachers.splits import simulated_key
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.messages import Request
 from collegium.protocol.question import encode
-from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, SecureSumStep
-from collegium.simulations.local import InProcessParties
 from collegium_accounting.analysis.account import account
 from collegium_accounting.mechanisms import create
 
@@ -56,23 +50,12 @@ def config(**changes: Any) -> RunConfig:
     return run_config(SETTINGS, changes)
 
 
-class Consortium(InProcessParties):
-    """Parties, every question that they were asked, and who is cut off at which request."""
+class Consortium(Unreliable):
+    """Parties, and who is cut off at which request."""
 
-    def __init__(
-        self, private: Examples, folder: Path, silent: Callable[[str, Any], bool] | None = None, **options: Any
-    ) -> None:
-        self.asked: list[tuple[str, CountNearest]] = []
-        self._silent = silent or (lambda name, body: False)
+    def __init__(self, private: Examples, folder: Path, silent: Unheard | None = None, **options: Any) -> None:
         super().__init__(members(private, folder, **options), "trial")
-
-    def ask(self, requests: Mapping[str, Any], **options: Any) -> Any:
-        for name, body in requests.items():
-            if isinstance(body, Ask) and isinstance(body.question, CountNearest):
-                self.asked.append((name, body.question))
-        heard = {name: body for name, body in requests.items() if not self._silent(name, body)}
-        gone = {name: Failure("unreachable", "gone") for name in requests.keys() - heard.keys()}
-        return super().ask(heard, **options) | gone
+        self._unheard = silent or self._unheard
 
 
 def labels(folder: Path) -> list[list[str]]:
@@ -81,14 +64,12 @@ def labels(folder: Path) -> list[list[str]]:
 
 
 def purposes(consortium: Consortium) -> list[tuple[str, int]]:
-    return [(asked.terms.stage, len(asked.inputs.indices)) for name, asked in consortium.asked if name == NAMES[0]]
+    asked = [question for name, question in consortium.questions() if name == NAMES[0]]
+    return [(question.terms.stage, len(question.inputs.indices)) for question in asked]
 
 
 @pytest.fixture
-def go(public: PublicData, private: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    # Ledgers of other names draw other samples; here runs are compared vote by vote.
-    monkeypatch.setattr(open_run, "ledger_id", lambda ledger: "ledger")
-
+def go(public: PublicData, private: Examples, tmp_path: Path) -> Callable[..., Any]:
     def run(
         folder: str = "run",
         *,
@@ -99,6 +80,7 @@ def go(public: PublicData, private: Examples, tmp_path: Path, monkeypatch: pytes
         **changes: Any,
     ) -> Any:
         consortium = Consortium(records or private, tmp_path / "parties", silent, agreed=agreed)
+        begin_ledger(tmp_path / folder)
         coordinator = coordinator_for(
             config(**changes), consortium, tmp_path / folder, public=public, signing_keys=ROSTER, vote_sum=vote_sum
         )
@@ -145,7 +127,7 @@ def charges(folder: Path) -> list[Any]:
 def test_who_drops_out_between_its_answer_and_the_sum_is_left_out_of_it(go: Any, tmp_path: Path) -> None:
     masked = {"votes__mode": "masked"}
     dropped = go("dropped", silent=lambda n, b: n == NAMES[3] and isinstance(b, SecureSumStep), **masked)
-    assert sorted({name for name, asked in go.consortium.asked if asked.terms.stage == "threshold"}) == NAMES
+    assert sorted({name for name, asked in go.consortium.questions() if asked.terms.stage == "threshold"}) == NAMES
     assert NAMES[3] in dropped.rounds[0].failed
     go("without", silent=lambda n, b: n == NAMES[3], **masked)
     assert labels(tmp_path / "dropped") == labels(tmp_path / "without")
@@ -172,9 +154,9 @@ def test_a_run_goes_on_with_the_parties_of_its_first_sums_about_an_input_once_th
     missing = NAMES[3] if stage == "release" else NAMES[0]
     with pytest.raises(QuorumNotReached, match=f"{missing} must be there"):
         go(silent=lambda name, _: name == missing, **again)
-    assert go.consortium.asked == []
+    assert go.consortium.questions() == []
     assert go(**again).labels.stopped is None
-    assert {name for name, _ in go.consortium.asked} == set(NAMES if stage == "release" else NAMES[:3])
+    assert {name for name, _ in go.consortium.questions()} == set(NAMES if stage == "release" else NAMES[:3])
 
 
 def test_parties_that_keep_dropping_out_stop_the_run_with_a_line_that_says_so(go: Any) -> None:
@@ -214,7 +196,7 @@ def test_the_exact_mode_answers_through_the_same_interface_and_nearly_the_same(
     exact = ExactNearest(records, public.pool.x, "trial")
     run = go("exact", vote_sum=exact)
     assert run.labels.quality.accuracy > 0.9
-    assert go.consortium.asked == [], "nobody was asked over the protocol"
+    assert go.consortium.questions() == [], "nobody was asked over the protocol"
     go("binned", neighbours__bins=256)
     same = [a == b for a, b in zip(labels(tmp_path / "exact"), labels(tmp_path / "binned"), strict=True)]
     assert np.mean(same) > 0.9
@@ -229,11 +211,11 @@ def test_a_network_pretrained_on_the_pool_finds_the_records_and_is_made_once(go:
     student = {"method": "contrastive", "options": {"contrast_steps": 3}}
     run = go("learned", neighbours__features="pretrained", queries=few, student=student)
     assert run.labels.answered + run.labels.abstained == 4
-    sent = {body.features.digest(): body.features for _, body in go.consortium.asked}
+    sent = {body.features.digest(): body.features for _, body in go.consortium.questions()}
     assert [one.name for one in sent.values()] == ["network"], "every question names the same one"
     assert len(list(tmp_path.rglob("pretrained-*.safetensors"))) == 1
     go("again", neighbours__features="pretrained", queries=few, student=student)
-    assert {body.features.digest() for _, body in go.consortium.asked} == set(sent)
+    assert {body.features.digest() for _, body in go.consortium.questions()} == set(sent)
 
 
 def test_edges_are_finest_where_the_kth_neighbour_is_expected() -> None:
@@ -280,7 +262,7 @@ def test_data_dependent_accounting_is_refused_under_sampling() -> None:
 def test_a_budget_below_one_query_stops_before_anyone_is_asked(go: Any) -> None:
     with pytest.raises(BudgetExceeded, match="does not fit"):
         go(budget__epsilon=0.05)
-    assert go.consortium.asked == []
+    assert go.consortium.questions() == []
 
 
 def test_samples_of_fewer_than_k_go_on_in_silence(go: Any) -> None:
@@ -288,22 +270,6 @@ def test_samples_of_fewer_than_k_go_on_in_silence(go: Any) -> None:
     run = go(neighbours__k=1000, neighbours__share=0.9)
     assert run.labels.answered > 0
     assert "1000" not in run.labels.model_dump_json() and run.cautions == go("other").cautions
-
-
-def test_a_party_without_records_is_refused(private: Examples) -> None:
-    with pytest.raises(DataError, match="no records"):
-        Party(
-            "empty", private.take(np.arange(0)), config().task, folder=None, pools=PoolStore(None), split_key=b"k" * 32
-        )
-
-
-def test_the_request_survives_the_wire(go: Any) -> None:
-    go()
-    _, body = go.consortium.asked[1]
-    sent = Request("request", "run", Ask("round", body))
-    again = Request.from_bytes(sent.to_bytes())
-    assert isinstance(again.body, Ask) and isinstance(again.body.question, CountNearest)
-    assert again.to_bytes() == sent.to_bytes()
 
 
 EVERYTHING_PASSES = {"mechanism": {"name": "knn", "parameters": NOISE | {"threshold": -1000.0}}}
@@ -330,5 +296,5 @@ def test_each_stage_is_one_question_and_what_is_asked_depends_on_no_record(
             **EVERYTHING_PASSES,
         )
         assert [stage for stage, _ in purposes(go.consortium)] == ["threshold", "release"]
-        asked[name] = [(party, encode(question)) for party, question in go.consortium.asked]
+        asked[name] = [(party, encode(question)) for party, question in go.consortium.questions()]
     assert all(what == asked["all"] for what in asked.values())

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.coordinators import coordinator_for, labels_of
+from support.coordinators import Crash, coordinator_for, labels_of
 from support.digit_parties import PARTIES, ROSTER, TASK, members, run_config
 
 from collegium.coordinator.kinds import near_records as questions
@@ -23,11 +23,8 @@ from collegium.data import Examples
 from collegium.errors import (
     BudgetExceeded,
     ConfigurationError,
-    ProtocolViolation,
-    QuorumNotReached,
     UnsupportedAccounting,
 )
-from collegium.parties import summing
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.messages import Request
@@ -117,10 +114,6 @@ def test_the_parties_together_answer_as_one_process_with_all_records(
     go("clear")
     go("masked", votes__mode="masked")
     assert labels_of(tmp_path / "one") == labels_of(tmp_path / "clear") == labels_of(tmp_path / "masked")
-
-
-class Crash(BaseException):
-    """The process dies here."""
 
 
 @pytest.mark.parametrize("mode", ["clear", "masked"])
@@ -247,36 +240,6 @@ def test_more_dimensions_than_the_pool_has_are_refused(go: Callable[..., dict[st
 def test_dimensions_of_zero_keep_the_features_as_they_are(go: Callable[..., dict[str, Any]]) -> None:
     go(neighbours__dimensions=0, queries__count=3)
     assert go.asked[0].features.projection is None  # type: ignore[attr-defined]
-
-
-def test_a_sum_over_another_range_is_refused_before_a_value_could_tell(
-    public: PublicData, private: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A coordinator that proposes a smaller range would learn from the error whether a count exceeds it."""
-    monkeypatch.setattr(CastNeighbours, "high", property(lambda body: 200))
-    proposed = []
-    begin = summing.SumHandler._begin
-
-    def honest(handler: Any, *asked: Any) -> Any:
-        with monkeypatch.context() as patched:
-            patched.setattr(CastNeighbours, "high", property(lambda body: 2**18 - 1))
-            try:
-                return begin(handler, *asked)
-            except ProtocolViolation as error:
-                proposed.append(str(error))
-                raise
-
-    monkeypatch.setattr(summing.SumHandler, "_begin", honest)
-    coordinator = coordinator_for(
-        config(votes__mode="masked"),
-        Consortium(private, tmp_path),
-        tmp_path,
-        public=public,
-        signing_keys=ROSTER,
-    )
-    with pytest.raises(QuorumNotReached):
-        coordinator.label()
-    assert proposed and all("values up to 200" in text for text in proposed)
 
 
 def test_accounting_by_the_votes_is_refused() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.files import contents_of
 from support.typist import typed
 
 from collegium.coordinator.cli.study_cli import left_beside
@@ -49,10 +50,6 @@ def provision(capsys: pytest.CaptureFixture[str], config: Path, *options: str) -
     return json.loads(out)  # type: ignore[no-any-return]
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_it_prints_one_line_for_each_party_with_code_and_fingerprint(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,15 +73,15 @@ def test_keys_are_the_operators_alone(config: Path, capsys: pytest.CaptureFixtur
 def test_no_code_is_on_the_disk(config: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = provision(capsys, config)["commands"]["ash"].split()
     code = words[words.index("--code") + 1]
-    for content in contents(tmp_path).values():
+    for content in contents_of(tmp_path).values():
         assert code.encode() not in content and code.replace("-", "").encode() not in content
 
 
 def test_twice_is_once(config: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     first = provision(capsys, config)
-    before = contents(tmp_path / "c")
+    before = contents_of(tmp_path / "c")
     second = provision(capsys, config)
-    assert contents(tmp_path / "c") == before
+    assert contents_of(tmp_path / "c") == before
     assert second["commands"] == {} and second["fingerprint"] == first["fingerprint"]
 
 
@@ -122,10 +119,10 @@ def test_a_mistake_is_one_line_and_changes_nothing(
     options: tuple[str, str], words: str, config: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     provision(capsys, config)
-    before = contents(tmp_path / "c")
+    before = contents_of(tmp_path / "c")
     status, out, err = typed(capsys, "provision", config, *options)
     assert status != 0 and out == "" and words in err and len(err.splitlines()) == 1
-    assert contents(tmp_path / "c") == before
+    assert contents_of(tmp_path / "c") == before
 
 
 def test_a_folder_of_another_consortium_is_left_alone(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,9 +135,9 @@ def test_a_folder_of_another_consortium_is_left_alone(config: Path, capsys: pyte
 def test_a_check_makes_nothing_and_forecasts_the_labels(
     config: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    before = contents(tmp_path)
+    before = contents_of(tmp_path)
     status, out, _ = typed(capsys, "provision", config, "--check")
-    assert status == 0 and contents(tmp_path) == before
+    assert status == 0 and contents_of(tmp_path) == before
     assert "pool         20 inputs; holdout: none" in out and "pays for 5 of 12 queries" in out
     assert "warning      3 parties" in out
     assert "secure sum   among 3 parties: shares with all others" in out

@@ -20,6 +20,7 @@ from collegium.parties.answer_book import AnswerBook
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
+from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
 from collegium.protocol.question import PoolRange, Question, Terms
@@ -91,6 +92,11 @@ def exact(pool: ArraySpec) -> CastVotes:
     )
 
 
+def near(pool: ArraySpec) -> CastNeighbours:
+    terms = Terms("individual-knn", {"sigma": 9.5, "participations": 1}, "add-remove", "masked")
+    return CastNeighbours(terms, "ledger", Features("raw"), PoolRange(pool.sha256, (0, 1)), 10, (900, 900), "flat")
+
+
 def began(party: Party, setup: SumSetup) -> SecureSumAnswer | Failure:
     """What the party answers to the first step of a sum."""
     step = SecureSumStep(CoordinatorSum(setup).requests()["alpha"])
@@ -99,6 +105,7 @@ def began(party: Party, setup: SumSetup) -> SecureSumAnswer | Failure:
     return answer
 
 
+@pytest.mark.parametrize("question", [exact, near])
 @pytest.mark.parametrize(
     ("lie", "told"),
     [
@@ -109,9 +116,10 @@ def began(party: Party, setup: SumSetup) -> SecureSumAnswer | Failure:
     ],
 )
 def test_a_sum_that_is_not_of_what_the_party_was_asked_is_not_begun_and_the_honest_one_is(
-    make_party: MakeParty, pool: ArraySpec, lie: dict[str, Any], told: str
+    make_party: MakeParty, pool: ArraySpec, question: Callable[[ArraySpec], Question], lie: dict[str, Any], told: str
 ) -> None:
-    party, asked = make_party(membership=Membership("ours", ROSTER, KEYS["alpha"].sign)), exact(pool)
+    """An answer to a smaller range would tell by an error whether a count exceeds it."""
+    party, asked = make_party(membership=Membership("ours", ROSTER, KEYS["alpha"].sign)), question(pool)
     assert isinstance(Asker(party)(asked), Prepared)
     honest: dict[str, Any] = {"length": 20, "low": 0, "high": asked.high, "plan": PLAN}
     honest = {"consortium": "ours", "round_id": "round-1", "roster": ROSTER} | honest

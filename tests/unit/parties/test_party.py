@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from support.party_requests import LINEAR, Asker, cast
 from support.pools import chunks
+from support.teachers import QUOTING, WATCHED, WatchedTeacher
 
 from collegium.data import Examples, PoolStore
 from collegium.data.task import Task, TeacherSettings
@@ -74,21 +75,12 @@ def test_another_seed_gives_other_teachers(make_party: MakeParty, pool: ArraySpe
     )
 
 
-def test_an_input_is_predicted_once(make_party: MakeParty, pool: ArraySpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    from collegium.parties.teachers.ensemble import TeacherEnsemble
-
-    asked: list[int] = []
-    votes = TeacherEnsemble.votes
-
-    def counting(self: TeacherEnsemble, x: Any) -> Any:
-        asked.append(len(x))
-        return votes(self, x)
-
-    monkeypatch.setattr(TeacherEnsemble, "votes", counting)
-    ask = Asker(make_party())
-    for positions in ((1, 2, 3), (3, 2), (3, 4)):
-        ask.votes(pool, positions)
-    assert asked == [3, 1]
+def test_an_input_is_predicted_once(make_party: MakeParty, pool: ArraySpec) -> None:
+    ask, watched = Asker(make_party(allowed_imports=(WATCHED,))), LINEAR.model_copy(update={"kind": WATCHED})
+    with WatchedTeacher.watching() as teachers:
+        for positions in ((1, 2, 3), (3, 2), (3, 4)):
+            ask.votes(pool, positions, watched)
+        assert teachers.asked == [3, 3, 3, 1, 1, 1], "by each of three teachers"
 
 
 def test_a_description_says_nothing_of_the_records(make_party: MakeParty, private: Examples) -> None:
@@ -299,31 +291,26 @@ def test_more_teachers_than_records_still_vote(make_party: MakeParty, pool: Arra
 
 
 def test_nothing_private_leaves_the_party(
-    make_party: MakeParty, pool: ArraySpec, private: Examples, caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    make_party: MakeParty, pool: ArraySpec, private: Examples, caplog: pytest.LogCaptureFixture
+) -> None:
     """A canary in the records, their number, and an error whose text quotes a record."""
     canary = bytes(range(101, 165))
     x = private.x.copy()
     x[0] = np.frombuffer(canary, np.uint8).reshape(8, 8, 1)
     records = Examples(np.concatenate([x, x[:57]]), np.concatenate([private.y, private.y[:57]]))  # 357 records
     caplog.set_level(logging.DEBUG)
-    party = make_party(records)
+    party = make_party(records, allowed_imports=(QUOTING,))
     said = []
     good = Fit(LINEAR), Describe(), Ask("round-1", cast(pool, tuple(range(9))))
     for number, body in enumerate([*good, Ask("round-1", cast(pool, (999,))), Fit(TeacherSettings(kind="nothing"))]):
         said.append(party.handle(Request(f"r{number}", "run-1", body)).to_bytes())
-
-    def quoting(*_: Any, **__: Any) -> Any:
-        raise RuntimeError(f"cannot learn from {canary!r} {x[0].ravel().tolist()}")
-
-    monkeypatch.setattr("collegium.parties.teachers.networks.NetworkTeacher.fit", quoting)
-    reply = party.handle(Request("broken", "run-1", Fit(LINEAR.model_copy(update={"seed": 9}))))
+    quoting = TeacherSettings(kind=QUOTING, per_party=1)
+    reply = party.handle(Request("broken", "run-1", Fit(quoting)))
     assert isinstance(reply.body, Failure)
     assert reply.body.code == "internal"
     said.append(reply.to_bytes())
     logged = "\n".join(record.getMessage() + str(record.exc_info or "") for record in caplog.records)
-    assert "RuntimeError at test_party.py" in logged
+    assert "RuntimeError at teachers.py" in logged
     shown = re.sub("0x[0-9a-f]+", "", repr(party) + repr(records))  # without addresses in memory, whose digits are any
     for out in (*said, logged.encode(), shown.encode()):
         assert canary[:8] not in out

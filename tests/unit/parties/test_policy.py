@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sqlite3
 import tomllib
@@ -26,7 +27,6 @@ from collegium.parties.enrolment import agreeing, not_agreed_to, policy_text
 from collegium.parties.neighbours.budgets import RecordBudgets
 from collegium.parties.policy import Policy, PolicyConfig, described
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.privacy.ledger.store import connected
 from collegium.privacy.ledger.verifier import verify
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import Credentials, issue_kit
@@ -309,21 +309,18 @@ def test_what_the_forecast_lets_through_the_ledger_still_refuses(
     assert (mine.queries_answered(), mine.spent()) == (1, spent)
 
 
-def test_a_book_that_was_begun_at_another_delta_is_refused_and_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_book_that_was_begun_at_another_delta_is_refused_and_closed(tmp_path: Path) -> None:
+    path = account(tmp_path).path
     leave(account(tmp_path), cast(0))
-    opened: list[sqlite3.Connection] = []
 
-    def noted(path: Path) -> sqlite3.Connection:
-        opened.append(connected(path))
-        return opened[-1]
+    def connections() -> int:
+        return sum(os.path.realpath(file) == str(path) for file in Path("/proc/self/fd").iterdir())
 
-    monkeypatch.setattr("collegium.parties.answer_book.connected", noted)
+    with closing(sqlite3.connect(path)):
+        assert connections() == 1
     with pytest.raises(ConfigurationError, match="delta") as refused:
         account(tmp_path, delta=1e-6)
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        opened[0].execute("SELECT 1")
+    assert connections() == 0
     assert refused.tb is not None, "what was refused is held, so that nothing but the refusal closed the file"
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from support.files import files_no_longer_than
 from support.party_requests import KEY, LINEAR, Asker
-from threadpoolctl import threadpool_info
+from support.teachers import WATCHED, WatchedTeacher
 
 from collegium.data import Examples
 from collegium.data.task import TeacherSettings
@@ -23,6 +23,13 @@ from collegium.parties.teachers.splits import assign_teachers
 from collegium.protocol.replies import Fitted
 
 MakeParty = Callable[..., Party]
+SEEN = LINEAR.model_copy(update={"kind": WATCHED})
+
+
+@pytest.fixture
+def watched() -> Iterator[type[WatchedTeacher]]:
+    with WatchedTeacher.watching() as teachers:
+        yield teachers
 
 
 def kept(folder: Path) -> list[Path]:
@@ -61,22 +68,15 @@ def test_the_reply_to_a_fit_does_not_tell_that_records_changed(
 
 
 def test_a_lone_teacher_is_fitted_with_one_thread_however_many_the_party_has(
-    make_party: MakeParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_party: MakeParty, tmp_path: Path, watched: type[WatchedTeacher]
 ) -> None:
-    used: list[tuple[int, int]] = []
-    fit = NetworkTeacher.fit
-
-    def watched(self: NetworkTeacher, examples: Examples, *, seed: int, device: str) -> None:
-        used.append((torch.get_num_threads(), max(pool["num_threads"] for pool in threadpool_info())))
-        fit(self, examples, seed=seed, device=device)
-
-    monkeypatch.setattr(NetworkTeacher, "fit", watched)
-    alone, kept_by = LINEAR.model_copy(update={"per_party": 1}), []
+    alone, kept_by = SEEN.model_copy(update={"per_party": 1}), []
     for threads in (1, 3):
-        Asker(make_party(folder=tmp_path / f"{threads}", threads=threads)).fit(alone)
+        make = make_party(folder=tmp_path / f"{threads}", threads=threads, allowed_imports=(WATCHED,))
+        assert Asker(make).fit(alone) == Fitted(1)
         (file,) = (path for path in kept(tmp_path / f"{threads}") if path.suffix == ".safetensors")
         kept_by.append(file.read_bytes())
-    assert used == [(1, 1), (1, 1)] and kept_by[0] == kept_by[1]
+    assert watched.threads == [(1, 1), (1, 1)] and kept_by[0] == kept_by[1]
 
 
 def test_other_settings_or_another_algorithm_are_fitted_anew(
@@ -91,22 +91,14 @@ def test_other_settings_or_another_algorithm_are_fitted_anew(
 
 
 def test_an_interrupted_fit_goes_on_at_the_next_missing_teacher(
-    make_party: MakeParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_party: MakeParty, tmp_path: Path, watched: type[WatchedTeacher]
 ) -> None:
-    fitted: list[int] = []
-    fit = NetworkTeacher.fit
-
-    def interrupted(self: NetworkTeacher, examples: Examples, *, seed: int, device: str) -> None:
-        if len(fitted) == 2:
-            raise KeyboardInterrupt
-        fitted.append(seed)
-        fit(self, examples, seed=seed, device=device)
-
-    monkeypatch.setattr(NetworkTeacher, "fit", interrupted)
+    watched.dies_after = 2
     with pytest.raises(KeyboardInterrupt):
-        Asker(make_party(folder=tmp_path)).fit()
-    monkeypatch.setattr(NetworkTeacher, "fit", fit)
-    assert Asker(make_party(folder=tmp_path)).reused() == 2
+        Asker(make_party(folder=tmp_path, allowed_imports=(WATCHED,))).fit(SEEN)
+    watched.dies_after = None
+    assert Asker(make_party(folder=tmp_path, allowed_imports=(WATCHED,))).reused(SEEN) == 2
+    assert len(watched.learned) == 3
 
 
 def test_a_damaged_file_is_refitted_with_a_warning(
@@ -125,21 +117,14 @@ def test_a_damaged_file_is_refitted_with_a_warning(
     assert kept(tmp_path) == before
 
 
-def test_a_teacher_that_cannot_be_written_leaves_no_partial_file(
-    make_party: MakeParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: NetworkTeacher, path: Path) -> None:
-        path.write_bytes(b"half")
-        raise StorageError("the disk is full")
-
+def test_a_teacher_that_cannot_be_written_leaves_no_partial_file(make_party: MakeParty, tmp_path: Path) -> None:
     ask = Asker(make_party(folder=tmp_path))
-    monkeypatch.setattr(NetworkTeacher, "save", full)
-    answer = ask.fit()
+    with files_no_longer_than(1000):
+        answer = ask.fit()
     assert answer.code == "storage"
     assert str(tmp_path) not in answer.message
-    assert "disk" not in answer.message
+    assert "too large" not in answer.message
     assert kept(tmp_path) == []
-    monkeypatch.undo()
     assert ask.reused() == 0
 
 
@@ -162,11 +147,10 @@ def test_a_folder_that_cannot_be_written_is_a_storage_error(make_party: MakePart
 
 
 def test_every_teacher_learns_from_its_own_split_alone(
-    make_party: MakeParty, private: Examples, monkeypatch: pytest.MonkeyPatch
+    make_party: MakeParty, private: Examples, watched: type[WatchedTeacher]
 ) -> None:
-    seen: list[Examples] = []
-    monkeypatch.setattr(NetworkTeacher, "fit", lambda self, examples, *, seed, device: seen.append(examples))
-    Asker(make_party()).fit()
+    assert Asker(make_party(allowed_imports=(WATCHED,))).fit(SEEN) == Fitted(3)
     assigned = assign_teachers(private.identities(), 3, KEY)
-    for number, own in enumerate(seen):
+    assert len(watched.learned) == 3
+    for number, own in enumerate(watched.learned):
         assert sorted(own.identities()) == sorted(private.take(np.flatnonzero(assigned == number)).identities())

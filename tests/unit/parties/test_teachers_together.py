@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from support.party_requests import KEY
+from support.teachers import ON_A_GPU, GpuTeacher, machine_with_a_gpu
 
 from collegium.data import Examples
 from collegium.data.task import ImageInputs, NumberColumn, TableInputs, Task, TeacherSettings
 from collegium.data.teacher_kinds import BUILT_IN, installed_kinds
-from collegium.parties.teachers import fitting
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.networks import NetworkTeacher
@@ -120,8 +120,8 @@ def test_half_precision_learns_as_well(digits: Examples, task: Task) -> None:
     assert abs(right[1] - right[0]) < 0.05
 
 
-def ensemble(examples: Examples, task: Task, folder: Path, **changes: Any) -> TeacherEnsemble:
-    settings = {"kind": "linear", "per_party": 5, "options": {"steps": STEPS}} | changes
+def ensemble(examples: Examples, task: Task, folder: Path, device: str = "auto", **changes: Any) -> TeacherEnsemble:
+    settings = {"kind": ON_A_GPU, "per_party": 5, "options": {"steps": STEPS}} | changes
     return TeacherEnsemble(
         "alpha",
         examples,
@@ -129,26 +129,23 @@ def ensemble(examples: Examples, task: Task, folder: Path, **changes: Any) -> Te
         TeacherSettings.model_validate(settings),
         key=KEY,
         store=TeacherStore(folder),
-        device="auto",
+        device=device,
         threads=1,
-        allowed_imports=(),
+        allowed_imports=(ON_A_GPU,),
         progress=lambda ready: None,
     )
 
 
 @pytest.fixture
-def programs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A machine with a GPU, as far as the choice goes: the sizes of the programs run on it."""
-    sizes: list[int] = []
-    run = NetworkTeacher.fit_together
+def gpu_asked_for() -> Iterator[list[bool]]:
+    with machine_with_a_gpu() as asked:
+        yield asked
 
-    def counted(teachers: Any, records: Any, seeds: Any, *, device: str) -> None:
-        sizes.append(len(teachers))
-        run(teachers, records, seeds, device="cpu")
 
-    monkeypatch.setattr(fitting, "resolve_device", lambda name: "cuda")
-    monkeypatch.setattr(NetworkTeacher, "fit_together", staticmethod(counted))
-    return sizes
+@pytest.fixture
+def programs(gpu_asked_for: list[bool]) -> list[int]:
+    """The sizes of the programs run on a GPU."""
+    return GpuTeacher.programs
 
 
 def test_a_gpu_takes_all_teachers_of_a_party_as_one_program(
@@ -171,28 +168,22 @@ def test_constant_teachers_take_no_part_in_the_program(
 
 
 def test_a_program_too_large_for_the_device_is_run_in_halves(
-    private: Examples, task: Task, tmp_path: Path, programs: list[int], monkeypatch: pytest.MonkeyPatch
+    private: Examples, task: Task, tmp_path: Path, programs: list[int]
 ) -> None:
-    run = NetworkTeacher.fit_together
-
-    def cramped(teachers: Any, records: Any, seeds: Any, *, device: str) -> None:
-        if len(teachers) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        run(teachers, records, seeds, device=device)
-
-    monkeypatch.setattr(NetworkTeacher, "fit_together", staticmethod(cramped))
+    GpuTeacher.most = 2
     assert len(ensemble(private, task, tmp_path)) == 5
     assert programs == [2, 2, 1]
 
 
 def test_a_forest_is_not_asked_about_the_gpu(
-    private: Examples, task: Task, tmp_path: Path, programs: list[int]
+    private: Examples, task: Task, tmp_path: Path, gpu_asked_for: list[bool]
 ) -> None:
-    ensemble(private, task, tmp_path, kind="random-forest", per_party=2, options={"trees": 2})
+    ensemble(private, task, tmp_path / "forest", kind="random-forest", per_party=2, options={"trees": 2})
+    assert gpu_asked_for == []
+    ensemble(private, task, tmp_path / "network")
+    assert gpu_asked_for
+
+
+def test_the_cpu_takes_the_loop(private: Examples, task: Task, tmp_path: Path, programs: list[int]) -> None:
+    assert len(ensemble(private, task, tmp_path, "cpu")) == 5
     assert programs == []
-
-
-def test_the_cpu_takes_the_loop(private: Examples, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "resolve_device", lambda name: "cpu")
-    monkeypatch.setattr(NetworkTeacher, "fit_together", None)
-    assert len(ensemble(private, task, tmp_path)) == 5

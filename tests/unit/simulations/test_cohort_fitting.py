@@ -3,61 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.files import contents_of
+from support.teachers import ON_A_GPU, GpuTeacher, machine_with_a_gpu
+from unit.simulations.conftest import prepared
 
-from collegium.parties.teachers import fitting
-from collegium.parties.teachers.networks import NetworkTeacher
+from collegium.data.teacher_kinds import installed_kinds
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Fitted
 from collegium.protocol.requests import Fit
-from collegium.settings import validate_config
-from collegium.simulations.cohort import PreparedRun, fit_cohort, prepare_run, virtual_party
-from collegium.simulations.config import SimulationConfig
+from collegium.simulations.cohort import PreparedRun, fit_cohort, virtual_party
 
-VALUES: dict[str, Any] = {
-    "name": "cohort",
-    "task": {"classes": [*"0123456789"], "inputs": {"kind": "image", "height": 8, "width": 8}},
-    "private": {"source": "digits", "shuffle_seed": 1, "stop": 300},
-    "pool": {"source": "digits", "shuffle_seed": 1, "start": 300, "stop": 400},
-    "partition": {"kind": "iid", "parties": 3},
-    "teachers": {"kind": "linear", "per_party": 2, "options": {"steps": 20}},
-    "budget": {"epsilon": 1.0},
-    "engine": {"device": "cpu"},
-    "seed": 3,
-}
+TEACHERS = {"kind": "linear", "per_party": 2, "options": {"steps": 20}}
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> PreparedRun:
-    return prepare_run(validate_config(VALUES, SimulationConfig, "test"), tmp_path, data_root=None)
+    return prepared(tmp_path, teachers=TEACHERS)
 
 
 @pytest.mark.slow
 def test_a_cohort_is_one_program_and_its_parties_find_their_teachers(
-    run: PreparedRun, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes: list[int] = []
-    together = NetworkTeacher.fit_together
-
-    def counted(teachers: Any, records: Any, seeds: Any, *, device: str) -> None:
-        sizes.append(len(teachers))
-        together(teachers, records, seeds, device="cpu")
-
+    """Teachers of a kind that a package installs, on a machine with a GPU."""
+    monkeypatch.setitem(installed_kinds(), "made-up", ON_A_GPU)
+    run = prepared(tmp_path, teachers=TEACHERS | {"kind": "made-up"}, engine={"device": "auto"})
     seen: list[tuple[int, int]] = []
-    with monkeypatch.context() as gpu:
-        gpu.setattr(fitting, "resolve_device", lambda name: "cuda")
-        gpu.setattr(NetworkTeacher, "fit_together", staticmethod(counted))
+    with machine_with_a_gpu():
         assert fit_cohort(run, lambda step: seen.append((step.done, step.total))) == 6
-        assert sizes == [6]
+        assert GpuTeacher.programs == [6]
         assert seen[-1] == (6, 6)
         assert fit_cohort(run) == 0
-    monkeypatch.setattr(NetworkTeacher, "fit", None)
+        assert GpuTeacher.programs == [6]
+    kept = contents_of(run.folder / "parties")
     for number in range(3):
         party = virtual_party(run.folder, number)
-        assert party.handle(Request("fit", "cohort", Fit(run.config.teachers))).body == Fitted(2)
+        assert party.handle(Request("fit", "small", Fit(run.config.teachers))).body == Fitted(2)
         assert party.ensembles(run.config.teachers).reused == 2
+    assert contents_of(run.folder / "parties") == kept
 
 
 def test_on_a_cpu_the_parties_fit_their_own(run: PreparedRun) -> None:

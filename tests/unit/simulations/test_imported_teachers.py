@@ -5,50 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from unit.simulations.conftest import prepared
 
 from collegium.errors import ConfigurationError
 from collegium.parties.config import PartyConfig, policy_of
 from collegium.protocol.messages import Request
 from collegium.protocol.replies import Fitted
 from collegium.protocol.requests import Fit
-from collegium.settings import validate_config
-from collegium.simulations.cohort import PreparedRun, prepare_run, virtual_party
-from collegium.simulations.config import SimulationConfig
+from collegium.simulations.cohort import PreparedRun, virtual_party
 from collegium.simulations.launcher import write_party_config
 
 KIND = "sklearn.naive_bayes:GaussianNB"
 OTHER = "sklearn.tree:DecisionTreeClassifier"
-VALUES = {
-    "name": "imported",
-    "task": {"classes": [*"0123456789"], "inputs": {"kind": "image", "height": 8, "width": 8}},
-    "private": {"source": "digits", "shuffle_seed": 1, "stop": 300},
-    "pool": {"source": "digits", "shuffle_seed": 1, "start": 300, "stop": 400},
-    "partition": {"kind": "iid", "parties": 3},
-    "teachers": {"kind": KIND, "per_party": 1},
-    "mechanism": {"name": "gnmax", "parameters": {"sigma": 40.0}},
-    "budget": {"epsilon": 1.0},
-    "engine": {"device": "cpu"},
-    "seed": 3,
-}
+MECHANISM = {"name": "gnmax", "parameters": {"sigma": 40.0}}
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> PreparedRun:
-    return prepare_run(validate_config(VALUES, SimulationConfig, "test"), tmp_path, data_root=None)
+    return prepared(tmp_path, teachers={"kind": KIND, "per_party": 1}, mechanism=MECHANISM)
 
 
 def test_a_virtual_party_fits_the_teacher_that_the_configuration_names_and_no_other(run: PreparedRun) -> None:
     party = virtual_party(run.folder, 0)
-    assert party.handle(Request("r1", "imported", Fit(run.config.teachers))).body == Fitted(1)
+    assert party.handle(Request("r1", "small", Fit(run.config.teachers))).body == Fitted(1)
     other = run.config.teachers.model_copy(update={"kind": OTHER})
-    assert not isinstance(party.handle(Request("r2", "imported", Fit(other))).body, Fitted)
+    assert not isinstance(party.handle(Request("r2", "small", Fit(other))).body, Fitted)
 
 
 @pytest.mark.parametrize("kind", ["exratrees", "sklearn.naive_bayes:GausianNB", "no_such_module:Teacher"])
 def test_a_mistake_in_the_kind_is_told_before_anything_starts(kind: str, tmp_path: Path) -> None:
-    config = validate_config({**VALUES, "teachers": {"kind": kind}}, SimulationConfig, "test")
     with pytest.raises(ConfigurationError, match=r"teachers\.kind: .*" + kind):
-        prepare_run(config, tmp_path, data_root=None)
+        prepared(tmp_path, teachers={"kind": kind}, mechanism=MECHANISM)
 
 
 def test_the_policy_of_a_launched_party_agrees_to_that_teacher_alone(run: PreparedRun) -> None:

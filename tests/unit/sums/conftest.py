@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from support.data import mixed
 from support.party_requests import KEY
 from support.sums_scene import NAMES, POOL, SPEC, TASK, Consortium, records
 
@@ -23,8 +23,7 @@ def kernel() -> KernelMap:
 
 @pytest.fixture(scope="session")
 def shuffled(digits: Examples) -> Examples:
-    """The digits are sorted by their writers."""
-    return digits.take(np.random.default_rng(0).permutation(len(digits)))
+    return mixed(digits)
 
 
 @pytest.fixture

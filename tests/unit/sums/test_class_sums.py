@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import chi2
-from support.sums_scene import LENGTH, POOL, SPEC, TASK, Consortium, records
+from support.sums_scene import LENGTH, POOL, SPEC, TASK, Consortium, lengths_left, records, squared
 
 from collegium.data import Examples
 from collegium.errors import ConfigurationError, ProtocolViolation
@@ -39,11 +39,6 @@ STEPS = itertools.product((0.0, 0.5, 1.0), (0.0, 1.0), (0.0,), (0.0, 1.0), (0.0,
 GRID = np.concatenate([POOL[[0, 5]], np.array(list(STEPS), np.float32)])
 SMALL = [(row, label) for row in range(len(GRID)) for label in range(3)]
 """Every record of a small grid: two landmarks, which have the longest vectors, and 24 inputs; × 3 classes."""
-
-
-def squared(vector: np.ndarray) -> int:
-    """Exact, by whole numbers of any size."""
-    return sum(int(entry) ** 2 for entry in vector)
 
 
 def sums_of(
@@ -97,7 +92,7 @@ def counted_twice(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_shortening(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record's vector as long as the whitening makes it."""
-    monkeypatch.setattr("collegium.models.kernels.of_length", lambda vectors, most_squared: vectors)
+    lengths_left(monkeypatch)
 
 
 def code_too_long(kernel: KernelMap, monkeypatch: pytest.MonkeyPatch) -> None:

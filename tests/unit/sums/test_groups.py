@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.absent import absent
 from support.keys import keys_in_order
+from support.misbehaving import Misbehaving
 from support.sums_scene import dies_opening
 
 from collegium.coordinator.rounds.masked_sum import MaskedSum
@@ -114,13 +115,13 @@ def public(shuffled: Examples) -> PublicData:
     return PublicData(shuffled.take(np.arange(1500, 1797)))
 
 
-def institutions(shuffled: Examples, names: tuple[str, ...], seed: int | None = None) -> LocalParties:
+def institutions(shuffled: Examples, names: tuple[str, ...], seed: int | None = None) -> Misbehaving:
     """Institutions of different sizes, so that the count of a sum tells whose it is."""
     ends = np.cumsum([SIZES[name] for name in names])
     rows = {name: np.arange(end - SIZES[name], end) % 1500 for name, end in zip(names, ends, strict=True)}
     records = {name: (shuffled.x[own, ..., 0], shuffled.labels()[own]) for name, own in rows.items()}
     policy = PolicyConfig(minimum_noise_sums=0.1, queries=20, record_epsilon=9_999.0, sum_modes=("masked+noised",))
-    return LocalParties(records, configured().task, policy=policy, seed=seed)
+    return Misbehaving(records, configured().task, policy=policy, seed=seed)
 
 
 def driven(parties: LocalParties, public: PublicData, folder: Path, **changes: Any) -> run.CoordinatorRun:
@@ -242,21 +243,18 @@ def test_once_a_group_was_short_of_parties_no_later_sum_of_the_run_needs_all_of_
 
 @pytest.mark.bits
 def test_sums_of_groups_that_were_begun_are_opened_by_another_process(
-    shuffled: Examples, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shuffled: Examples, public: PublicData, tmp_path: Path
 ) -> None:
     parties = institutions(shuffled, NINE)
     with dies_opening(1):
         driven(parties, public, tmp_path).label()
     assert len(list(tmp_path.glob("open-sum-*"))) == 1
-    asked: list[type] = []
-    honest = parties.ask
-    monkeypatch.setattr(
-        parties, "ask", lambda requests, **how: asked.extend(map(type, requests.values())) or honest(requests, **how)
-    )
+    before = len(parties.asked)
     driven(parties, public, tmp_path).label()
     values, about = kept(tmp_path)
     assert len(values) == 3 and sorted(name for group in about["parties"] for name in group) == list(NINE)
-    assert Ask not in asked, "no vector is asked for again"
+    asked = {type(body) for heard in parties.asked[before:] for body in heard.values()}
+    assert asked and Ask not in asked, "no vector is asked for again"
     assert not list(tmp_path.glob("open-sum-*"))
 
 

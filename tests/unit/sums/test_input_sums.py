@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.misbehaving import Misbehaving
 from support.sums_scene import TASK as NUMBERS
+from support.sums_scene import squared
 
 import collegium as cg
 from collegium.coordinator.contradictions import check_sums, counted_by_sums
@@ -37,7 +39,7 @@ from collegium.parties.kind import Institution
 from collegium.parties.kinds.class_sums import ClassSums as Answers
 from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.protocol.kinds.class_sums import SumClasses
-from collegium.protocol.question import Terms, decode, encode
+from collegium.protocol.question import Question, Terms, decode, encode
 from collegium.settings import validate_config
 from collegium_accounting.mechanisms.class_sums import ClassSums, bound_squared, count_of_one
 
@@ -53,11 +55,6 @@ CELLS = column_cells(TABLE)
 GRID = drawn_pool(TABLE)[:40]
 SMALL = list(itertools.product(range(8), range(3)))
 """Every record of a small grid: eight inputs × three classes."""
-
-
-def squared(vector: np.ndarray) -> int:
-    """Exact, by whole numbers of any size."""
-    return sum(int(entry) ** 2 for entry in vector)
 
 
 def of_inputs(rows: list[int], labels: list[int], persons: list[str] | None = None, task: Task = TASK) -> np.ndarray:
@@ -367,18 +364,17 @@ def test_a_run_without_a_pool_tells_a_rare_class_in_a_corner_of_the_schema(tmp_p
 
 
 @pytest.mark.bits
-def test_a_lie_in_the_first_sum_under_a_map_is_left_out_and_the_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lie_in_the_first_sum_under_a_map_is_left_out_and_the_run_goes_on(tmp_path: Path) -> None:
     """So much noise that only the sum of inputs is by groups: nobody can be named, and later sums are by groups."""
-    honest, x, labels = Answers.compute, *many(900)
+    x, labels = many(900)
 
-    def compute(self: Answers, question: SumClasses, asked: Any) -> Any:
-        return honest(self, question, asked) * (5000 if (question.number, self.own.name) == (2, "p0") else 1)
+    def lie(question: Question, vector: np.ndarray) -> np.ndarray:
+        second = isinstance(question, SumClasses) and question.number == 2
+        return np.clip(vector * 5000, question.low, question.high) if second else vector
 
-    monkeypatch.setattr(Answers, "compute", compute)
     parties = {f"p{number}": (x[number::9], labels[number::9]) for number in range(9)}
-    local = cg.LocalParties(parties, TASK, folder=tmp_path / "parties", seed=1)
+    local = Misbehaving(parties, TASK, folder=tmp_path / "parties", seed=1)
+    local.lies("p0", lie)
     coordinator = cg.Coordinator(local, epsilon=0.15, folder=tmp_path / "run", evaluation_share=0.2)
     assert len(coordinator.label()) == DRAWN
     coordinator.fit()

@@ -1,12 +1,12 @@
 """Features of a second round of class sums: those of a pair of networks that a coordinator may choose at will."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from support.liar_networks import follow_company, largest, ordinary
+from support.liar_networks import follow_company, largest, most_moved, ordinary
+from support.sums_scene import lengths_left
 from torch import nn
 
 from collegium.data import Examples
@@ -16,8 +16,6 @@ from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.networks import build_network, network_inputs
 from collegium.models.quantising import quantised
 from collegium.models.whole_layers import ONE as WHOLE_ONE
-from collegium.parties.kinds.class_sums import RecordsOfClasses
-from collegium_accounting.mechanisms.class_sums import bound_squared
 
 TASK = Task(classes=("a", "b", "c"), inputs=ImageInputs(height=8, width=8))
 POOL = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 1), dtype=np.uint8)
@@ -40,12 +38,7 @@ def moved(network: bytes) -> float:
     """The most that a record which comes or goes moves the sum, in parts of Δ."""
     spec = KernelSpec(Features("network", network=network), tuple(range(8)), 2000**2)
     kernel = KernelMap.of_pool(spec, POOL, TASK.inputs)
-
-    def by(count: int) -> float:
-        more, less = (RecordsOfClasses(RECORDS.take(np.arange(first, count)), TASK).sums(kernel) for first in (0, 1))
-        return float(np.linalg.norm((more - less).astype(np.float64))) / math.sqrt(bound_squared(3))
-
-    return max(map(by, (1, 2, 7, 20)))
+    return most_moved(kernel, RECORDS, TASK, (1, 2, 7, 20))
 
 
 def test_features_of_a_pair_are_its_last_layers_and_its_classes_at_length_one() -> None:
@@ -64,10 +57,6 @@ def test_features_of_a_pair_are_its_last_layers_and_its_classes_at_length_one() 
 @pytest.mark.parametrize("made", [pair, lambda: ordinary(TASK), lambda: largest(TASK)])
 def test_no_record_moves_a_second_sum_further_whatever_the_networks(made: Callable[[], bytes]) -> None:
     assert 0.1 < moved(made()) <= 1.0
-
-
-def lengths_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collegium.models.kernels.of_length", lambda vectors, most_squared: vectors)
 
 
 @pytest.mark.parametrize("planted", [lengths_left, follow_company])

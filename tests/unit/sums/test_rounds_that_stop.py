@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.coordinators import charges
+from support.misbehaving import Misbehaving, number_of
 from support.sums_scene import TASK, records
 
 from collegium.coordinator.asking import Asking
@@ -13,10 +14,12 @@ from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data import Examples
-from collegium.errors import QuorumNotReached, StorageError
+from collegium.errors import QueriesRefused, QuorumNotReached, StorageError
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
 from collegium.parties.policy import PolicyConfig
+from collegium.protocol.kinds.class_sums import SumClasses
+from collegium.protocol.question import Question
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
 from collegium.whole_files import read_digested, write_digested
@@ -32,11 +35,15 @@ def public() -> PublicData:
 
 
 @pytest.fixture
-def parties() -> LocalParties:
+def parties() -> Misbehaving:
     """Five institutions without a history."""
+    return institutions(POLICY)
+
+
+def institutions(policy: PolicyConfig) -> Misbehaving:
     own = {name: records(seed, 80) for seed, name in enumerate(("a", "b", "c", "d", "e"))}
     columns = {name: (one.x, one.labels()) for name, one in own.items()}
-    return LocalParties(columns, TASK, policy=POLICY)
+    return Misbehaving(columns, TASK, policy=policy)
 
 
 def config(**changes: Any) -> RunConfig:
@@ -90,33 +97,26 @@ def test_a_run_that_is_killed_between_two_rounds_asks_the_same_question_and_pays
 
 
 def test_rounds_without_one_party_go_on_and_end_in_a_student(
-    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parties: Misbehaving, public: PublicData, tmp_path: Path
 ) -> None:
     """One of five is away in the second and in the third round."""
-    honest, asked = LocalParties.ask, list[int]()
-
-    def ask(self: LocalParties, requests: Any, **how: Any) -> Any:
-        numbers = {getattr(getattr(one, "question", None), "number", 0) for one in requests.values()}
-        asked.extend(numbers)
-        away = bool(asked) and asked[-1] in (2, 3)
-        return honest(self, {name: one for name, one in requests.items() if not (away and name == "b")}, **how)
-
-    monkeypatch.setattr(LocalParties, "ask", ask)
-    whole(driven(parties, public, tmp_path).run(), tmp_path)
+    with parties.cut_off(lambda name, body: name == "b" and number_of(body) in (2, 3)):
+        whole(driven(parties, public, tmp_path).run(), tmp_path)
 
 
 def test_where_parties_refuse_later_rounds_those_so_far_label_all(
-    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parties: Misbehaving, public: PublicData, tmp_path: Path
 ) -> None:
-    honest = Asking.total
+    """Each agreed to all four, and changes its mind after two."""
 
-    def total(self: Asking, question: Any, *told: Any) -> Any:
-        if question.question.number > 2:
-            refused = dict.fromkeys("abcde", "refused-queries: no more")
-            raise QuorumNotReached("too few", refused)
-        return honest(self, question, *told)
+    def no_more(question: Question, vector: np.ndarray) -> np.ndarray:
+        assert isinstance(question, SumClasses)
+        if question.number > 2:
+            raise QueriesRefused("policy: no more")
+        return vector
 
-    monkeypatch.setattr(Asking, "total", total)
+    for name in parties.names():
+        parties.lies(name, no_more)
     record = driven(parties, public, tmp_path).run()
     assert record.labels is not None and record.labels.answered == 60
     assert "follow from 2 of 4 class sums alone" in (record.labels.stopped or "")
@@ -159,10 +159,7 @@ def test_parties_whose_policy_bears_some_rounds_alone_refuse_the_first(
     """They answered it: a student of one noisy round of several was published, and the budget gone."""
 
     def run_with(most: float) -> tuple[LocalParties, run.CoordinatorRun]:
-        own = {name: records(seed, 80) for seed, name in enumerate(("a", "b", "c", "d", "e"))}
-        policy = POLICY.model_copy(update={limit: most})
-        columns = {name: (one.x, one.labels()) for name, one in own.items()}
-        parties = LocalParties(columns, TASK, policy=policy)
+        parties = institutions(POLICY.model_copy(update={limit: most}))
         return parties, driven(parties, public, tmp_path / str(most))
 
     few, refused = run_with(too_little)

@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.coordinators import dies, purposes
+from support.data import pool_and_test
+from support.liar import phase_of
+from support.misbehaving import Misbehaving, Unheard
 
 from collegium.coordinator.run import coordinator as run
 from collegium.coordinator.run.run_folder import RunFolder
@@ -18,9 +22,8 @@ from collegium.errors import BudgetExceeded, QuorumNotReached, StorageError
 from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
 from collegium.parties.policy import PolicyConfig
-from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.requests import Ask, SecureSumStep
+from collegium.protocol.requests import Ask
 from collegium.settings import validate_config
 from collegium.simulations.local import LocalParties
 from collegium_accounting.game.laws import block_epsilon
@@ -34,20 +37,20 @@ NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
 POLICY = PolicyConfig(minimum_noise_sums=0.5, queries=100, sum_modes=("clear", "masked", "masked+noised"))
 
 
-def institutions(shuffled: Examples, policy: PolicyConfig) -> LocalParties:
+def institutions(shuffled: Examples, policy: PolicyConfig) -> Misbehaving:
     parts = {name: slice(number, 1200, len(NAMES)) for number, name in enumerate(NAMES)}
     records = {name: (shuffled.x[rows, ..., 0], shuffled.labels()[rows]) for name, rows in parts.items()}
-    return LocalParties(records, TASK, policy=policy)
+    return Misbehaving(records, TASK, policy=policy)
 
 
 @pytest.fixture(scope="module")
-def parties(shuffled: Examples) -> LocalParties:
+def parties(shuffled: Examples) -> Misbehaving:
     return institutions(shuffled, POLICY)
 
 
 @pytest.fixture(scope="module")
 def public(shuffled: Examples) -> PublicData:
-    return PublicData(shuffled.take(np.arange(1200, 1500)), shuffled.take(np.arange(1500, 1797)))
+    return pool_and_test(shuffled)
 
 
 def config(**changes: Any) -> RunConfig:
@@ -95,9 +98,13 @@ def test_a_party_unit_is_served_by_a_vector_of_each(parties: LocalParties, publi
     assert set(record.privacy.units) == {"party"} and 3.6 < record.privacy.epsilon <= 4.0
 
 
+def only_two_hear(kind: type) -> Unheard:
+    return lambda name, body: name not in NAMES[:2] and isinstance(body, kind)
+
+
 @pytest.mark.bits
 def test_a_round_that_fails_is_asked_again_free_until_there_are_noisy_sums(
-    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parties: Misbehaving, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = config(votes={"mode": "masked+noised"}, budget={"epsilon": 9.0}, mechanism={
         "name": "class-sums", "parameters": {"sigma": 3.0}})  # fmt: skip
@@ -106,56 +113,38 @@ def test_a_round_that_fails_is_asked_again_free_until_there_are_noisy_sums(
     def start() -> None:
         run.CoordinatorRun(asked, reach, run.Storage(tmp_path), public=public).label()
 
-    def charges() -> int:
-        with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
-            return sum(isinstance(entry.content, Charge) for entry in ledger.entries())
-
-    honest = parties.ask
     # Nothing is paid while too few are ready: with another budget it would be another question.
     for unheard, failed, paid in ((object, "are ready", 0), (Ask, "answered", 1), (Ask, "answered", 1)):
-
-        def two(requests: Any, unheard: type = unheard, **how: Any) -> Any:
-            return honest({n: r for n, r in requests.items() if n in NAMES[:2] or not isinstance(r, unheard)}, **how)
-
-        with monkeypatch.context() as patched, pytest.raises(QuorumNotReached, match=f"2 parties {failed}"):
-            patched.setattr(parties, "ask", two)
+        with parties.cut_off(only_two_hear(unheard)), pytest.raises(QuorumNotReached, match=f"2 parties {failed}"):
             start()
-        assert charges() == paid
+        assert len(purposes(tmp_path)) == paid
     with monkeypatch.context() as patched, pytest.raises(StorageError, match="No space left"):
         patched.setattr("collegium.coordinator.journal.save_arrays", _no_room)
         start()
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("collegium.coordinator.kinds.class_sums.NoisySums", _dies)
+        patched.setattr("collegium.coordinator.kinds.class_sums.NoisySums", dies)
         start()
-    assert charges() == 1, "a full disk is noticed before the charge is spent"
+    assert len(purposes(tmp_path)) == 1, "a full disk is noticed before the charge is spent"
     next(tmp_path.glob("released-*")).unlink()
     start()
     # Somebody may have seen the sums that were lost. The third charge is for the labels, which costs nothing.
-    assert charges() == 3
+    assert len(purposes(tmp_path)) == 3
 
 
 @pytest.mark.bits
 @pytest.mark.parametrize("bound", ["exact", "classic"])
 def test_a_party_that_leaves_while_the_sum_of_all_is_collected_costs_no_second_charge(
-    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+    parties: Misbehaving, public: PublicData, tmp_path: Path, bound: str
 ) -> None:
     """The sum without it is taken under the same charge, by either bound."""
-    honest, masked = parties.ask, list[int]()
-
-    def without_one(requests: Any, **how: Any) -> Any:
-        steps = [r for r in requests.values() if isinstance(r, SecureSumStep)]
-        if steps and steps[0].message.WhichOneof("phase") == "mask_input":
-            masked.append(len(steps))
-            requests = {name: request for name, request in requests.items() if name != NAMES[0]}
-        return honest(requests, **how)
-
-    monkeypatch.setattr(parties, "ask", without_one)
     asked = config(budget={"epsilon": 9.0, "bound": bound}, votes={"mode": "masked+noised"}, mechanism={
         "name": "class-sums", "parameters": {"sigma": 3.0}})  # fmt: skip
-    driven(asked, parties, public, tmp_path).label()
+    before = len(parties.asked)
+    with parties.cut_off(lambda name, body: name == NAMES[0] and phase_of(body) == "mask_input"):
+        driven(asked, parties, public, tmp_path).label()
+    masked = [len(sent) for sent in parties.asked[before:] if "mask_input" in map(phase_of, sent.values())]
     assert masked == [5, 5], "of all, and then of those who answer"
-    with Ledger.read(tmp_path / "ledger.sqlite") as ledger:
-        assert [e.content.purpose for e in ledger.entries() if isinstance(e.content, Charge)][:-1] == ["sums"]
+    assert purposes(tmp_path)[:-1] == ["sums"]
     assert not list(tmp_path.glob("open-sum-*"))
 
 
@@ -212,10 +201,6 @@ def test_a_second_study_whose_noise_follows_from_its_part_of_the_budget_fits(
     with pytest.raises(BudgetExceeded, match=r"of ε = 2.5 is spent, and a run of class-sums alone costs 2\.\d+"):
         study("two", epsilon=2.5)
     assert 1.2 < study("three", epsilon=2.5, study=1.1) <= 2.5
-
-
-def _dies(*_: Any, **__: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def _no_room(*_: Any, **__: Any) -> None:

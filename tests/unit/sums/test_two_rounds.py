@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.coordinators import charges
+from support.coordinators import charges, dies
+from support.misbehaving import Misbehaving, number_of
 from support.sums_scene import SPEC, Consortium
 from unit.sums.test_sum_runs import POLICY, config, driven, institutions
 
@@ -22,7 +23,14 @@ from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.data import Examples
-from collegium.errors import ConfigurationError, MissingExtra, ProtocolViolation, QuorumNotReached, StorageError
+from collegium.errors import (
+    ConfigurationError,
+    MissingExtra,
+    ProtocolViolation,
+    QueriesRefused,
+    QuorumNotReached,
+    StorageError,
+)
 from collegium.models.arrays import load_arrays
 from collegium.models.codes import Weights
 from collegium.models.kernel_student import KernelStudent
@@ -54,12 +62,8 @@ def public(few: Examples) -> PublicData:
 
 
 @pytest.fixture
-def parties(few: Examples) -> LocalParties:
+def parties(few: Examples) -> Misbehaving:
     return institutions(few.take(np.arange(60)), POLICY)
-
-
-def dies(*_: Any, **__: Any) -> Any:
-    raise KeyboardInterrupt
 
 
 def dies_at_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,20 +257,24 @@ def test_public_facts_alone_decide_how_many_sums_there_are(changes: dict[str, An
 
 
 def test_parties_that_are_away_at_the_second_sum_are_waited_for(
-    parties: LocalParties, public: PublicData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parties: Misbehaving, public: PublicData, tmp_path: Path
 ) -> None:
-    """Labels of the first sum would stay for good."""
-    honest = Asking.total
+    """Labels of the first sum would stay for good. One refuses meanwhile, which alone would be lasting."""
+    refuses = ["beta"]
 
-    def total(self: Asking, question: Any, *told: Any) -> Any:
-        if question.question.number == 1:
-            return honest(self, question, *told)
-        raise QuorumNotReached("too few are ready", {"alpha": "unreachable", "beta": "refused-queries"})
+    def no_more(question: Any, vector: np.ndarray) -> np.ndarray:
+        if refuses and question.number == 2:
+            raise QueriesRefused("policy: no more")
+        return vector
 
-    monkeypatch.setattr(Asking, "total", total)
-    with pytest.raises(QuorumNotReached, match="too few are ready"):
+    parties.lies("beta", no_more)
+    away = parties.cut_off(lambda name, body: name not in ("alpha", "beta") and number_of(body) == 2)
+    with away, pytest.raises(QuorumNotReached, match=r"1 parties answered .*refused-queries.*unreachable"):
         driven(config(**SETTINGS), parties, public, tmp_path).label()
     assert charges(tmp_path) == 2
+    refuses.clear()
+    record = driven(config(**SETTINGS), parties, public, tmp_path).label()
+    assert len(record.rounds) == 2 and record.labels is not None and record.labels.stopped is None
 
 
 def test_where_the_first_sum_is_mostly_noise_the_second_is_under_the_same_map(
