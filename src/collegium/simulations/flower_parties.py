@@ -40,7 +40,7 @@ class FlowerParties:
     ----------
     expected : nodes to wait for; fewer than that after ``wait_s`` seconds raise QuorumNotReached.
     at_once : how many requests the engine holds at a time. In memory it looks through all of them for each node, again
-        and again: the same hundreds of parties take a third of the time where it holds few.
+        and again.
     stop : once set, whoever waits for answers gets Unreachable: nobody answers when the engine is gone.
     """
 
