@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 
 MACHINES_S = 180.0
+"""How long each machine of a Ray cluster may take to start one worker, and Ray to notice that a machine is gone."""
 AT_ONCE = 32
 """Requests that Flower's engine holds, at least; twice as many as it has workers, so that none of these waits."""
-"""How long each machine of a Ray cluster may take to start one worker, and Ray to notice that a machine is gone."""
 
 
 def coordinator_of(

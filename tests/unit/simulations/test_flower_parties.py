@@ -103,6 +103,29 @@ def test_every_answer_is_told_as_it_comes() -> None:
     assert sorted(heard) == met.names()
 
 
+def test_the_engine_holds_few_requests_at_a_time_and_all_are_answered_but_who_is_silent() -> None:
+    grid = Grid(range(1, 8))
+    met = FlowerParties(grid, run_id="run-1", expected=7, at_once=2)  # type: ignore[arg-type]
+    held, most, push, pull = set[str](), [0], grid.push_messages, grid.pull_messages
+
+    def pushed(messages: Iterable[Message]) -> list[str]:
+        ids = push(messages)
+        held.update(ids)
+        most[0] = max(most[0], len(held))
+        return ids
+
+    def pulled(message_ids: Iterable[str]) -> list[Message]:
+        found = pull(message_ids)
+        held.difference_update(message.metadata.reply_to_message_id for message in found)
+        return found
+
+    grid.push_messages, grid.pull_messages = pushed, pulled  # type: ignore[method-assign]
+    grid.answers[1] = lambda request, message: None
+    replies = met.ask(dict.fromkeys(met.names(), Describe()), timeout_s=2)
+    assert most == [2]
+    assert [name for name, reply in replies.items() if isinstance(reply, Failure)] == ["party-1"]
+
+
 def test_a_node_that_says_nothing_has_missed_the_deadline() -> None:
     assert asked(Grid(), lambda request, message: None, timeout_s=0.2) == Failure("deadline", "no answer within 0.2 s")
 
