@@ -40,7 +40,7 @@ from collegium.parties.party import Party, unrestricted
 from collegium.parties.summing import Membership
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium.protocol.replies import ReplyBody
 from collegium.protocol.requests import RequestBody
 from collegium.protocol.secure_sum import plan_graph
@@ -182,7 +182,7 @@ def federated(parties: int, records: int, queries: int) -> Federated:
     def release(positions: NDArray[np.int64]) -> None:
         edges = nearest_edges_squared(values, positions, K / (RATE * records), BINS)
         mechanism = PrivateKNN(K, CLASSES, 0.6 * K, 75.0, 25.0, RATE)
-        terms = Terms.of(mechanism, "masked", "release")
+        terms = QuestionTerms.of(mechanism, "masked", "release")
         asked = PoolRange(spec.sha256, tuple(positions.tolist()))
         question = CountNearest(terms, "ledger", Features("raw"), asked, CLASSES, edges)
         result = adding.sum_votes(VoteRound(question, dict.fromkeys(names, 0), deadline_s=60.0, quorum=parties))

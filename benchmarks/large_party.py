@@ -37,7 +37,7 @@ from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.messages import Request
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask
 
@@ -159,7 +159,9 @@ def measure(folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
     }
     if chosen.rounds:
         spec_of_map = kernel_spec(SumsConfig(landmarks=chosen.landmarks), pool, inputs, CLASSES, 2.0, 0)
-        terms = Terms("class-sums", {"sigma": 20.0, "classes": CLASSES, "rounds": chosen.rounds}, "add-remove", "clear")
+        terms = QuestionTerms(
+            "class-sums", {"sigma": 20.0, "classes": CLASSES, "rounds": chosen.rounds}, "add-remove", "clear"
+        )
         weights = Weights.of(np.random.default_rng(1).normal(size=(spec_of_map.dimensions, CLASSES)))
         for number in range(1, chosen.rounds + 1):
             about = spec_of_map, spec.sha256, number, None if number == 1 else weights
@@ -168,12 +170,14 @@ def measure(folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
     queries = tuple(range(QUERIES))
     apart = np.square((pool[:, None] - pool[None, :QUERIES]).astype(np.float64) * 1024).sum(axis=2)
     radii = tuple(int(radius) for radius in np.quantile(apart[QUERIES:], 0.02, axis=0))
-    terms = Terms("individual-knn", {"sigma": 50.0, "participations": 2, "levels": 1}, "add-remove", "clear", "")
+    terms = QuestionTerms(
+        "individual-knn", {"sigma": 50.0, "participations": 2, "levels": 1}, "add-remove", "clear", ""
+    )
     asked = PoolRange(spec.sha256, queries)
     near = CastNeighbours(terms, "ledger", Features("raw"), asked, CLASSES, radii, "flat")
     counts = timed("neighbours", lambda: ask(near)).counts
     kernel = KernelSpec(Features("raw"), tuple(range(LANDMARKS)), int(np.median(apart) / 4))
-    terms = Terms("class-sums", {"sigma": 20.0, "classes": CLASSES}, "add-remove", "clear", "")
+    terms = QuestionTerms("class-sums", {"sigma": 20.0, "classes": CLASSES}, "add-remove", "clear", "")
     timed("class sums", lambda: ask(SumClasses(terms, "ledger", False, kernel, spec.sha256)))
     found = int(np.asarray(counts).sum())
     about_queries = {"queries": QUERIES, "landmarks": LANDMARKS, "neighbours": found}

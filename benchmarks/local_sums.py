@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.protocol.secure_sum.coordinator import CoordinatorSum
+from collegium.protocol.secure_sum.coordinator import CoordinatorSum, SumResult
 from collegium.protocol.secure_sum.messages import Phase
-from collegium.protocol.secure_sum.opening import SumResult
 from collegium.protocol.secure_sum.party import PartySum, RandomBytes
 from collegium.protocol.secure_sum.plan import GraphPlan, plan_graph
 from collegium.protocol.secure_sum.setup import SumSetup

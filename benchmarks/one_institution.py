@@ -50,7 +50,7 @@ from collegium.models.codes import Weights
 from collegium.models.noisy_sums import Round
 from collegium.models.students import read_student
 from collegium.parties.kind import PartyKind
-from collegium.parties.kinds.class_sums import ClassSums
+from collegium.parties.kinds.class_sums import PartyClassSums
 from collegium.parties.kinds.evaluation import Evaluation
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.kinds.class_sums import SumClasses
@@ -294,7 +294,7 @@ class Deal:
                 found = read_student(folder.student).probabilities(split.test.x).argmax(axis=1)
                 accuracy = float((found == split.test.labels()).mean())
             warned = [
-                [name for name in examples if ClassSums.noted(own / name)["warning"]],
+                [name for name in examples if PartyClassSums.noted(own / name)["warning"]],
                 [name for name in examples if Evaluation.noted(own / name)["warning"]],
             ]
             groups = division(config, len(examples)).groups
@@ -343,7 +343,7 @@ def corrupt(parties: LocalParties, name: str, attack: Attack, random: Random) ->
         question = ask.question
         if attack.labels is None or not isinstance(question, SumClasses) or question.number < attack.first:
             return sent(question, honest(kind, ask, run_id))
-        assert isinstance(kind, ClassSums)
+        assert isinstance(kind, PartyClassSums)
         records = kind._records
         own = records._examples
         records._examples = Examples(own.x, attack.labels(own.labels(), question.classes))

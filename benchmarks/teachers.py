@@ -105,18 +105,18 @@ def measure(way: str, digits: Digits, settings: TeacherSettings, device: str) ->
 
     torch.set_num_threads(1)
     target = "cpu" if way == "processes" else resolve_device(device)
-    factory = TeacherFactory(settings.kind, settings.options, digits.task, ())
-    specs = specs_of(_PARTY, digits.private, factory, settings, key=simulated_key(0, _PARTY), store=TeacherStore(None))
+    factory = TeacherFactory(settings, digits.task, ())
+    specs = specs_of(_PARTY, digits.private, factory, key=simulated_key(0, _PARTY), store=TeacherStore(None))
     learnable = [spec for spec in specs if spec.learnable]
     factory.teacher()  # what is imported on the way is no part of fitting
     began_s = time.monotonic()
     match way:
         case "loop":
-            done = one_by_one(factory, learnable, target)
+            done = one_by_one(learnable, target)
         case "processes":
-            done = fit_in_workers(factory, learnable, device=target, workers=WORKERS)
+            done = fit_in_workers(learnable, device=target, workers=WORKERS)
         case _:
-            done = as_programs(factory, learnable, target)
+            done = as_programs(learnable, target)
     teachers = [teacher for _, teacher in done]
     seconds = time.monotonic() - began_s
     truth = digits.held_out.labels()

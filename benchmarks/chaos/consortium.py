@@ -30,6 +30,7 @@ from collegium.coordinator.cli.provision_cli import provision
 from collegium.coordinator.rounds.rounds import quorum_count
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.errors import Unreachable
+from collegium.parties.config import OwnRecords
 from collegium.parties.enrolment import enrol
 from collegium.protocol.enrolment import new_code
 from collegium.protocol.identities import load_authority
@@ -216,8 +217,8 @@ class Consortium:
         self.kept.members.change(lambda members: (members.with_code(name, code, utc_now(), 1), None))
         fingerprint = load_authority(self.kept.authority).fingerprint
         settings, data = self.config.consortium, str(home / "records.csv")
-        own, address = settings.parties, settings.enrolment
-        done = enrol(address, name, code, fingerprint, home, parties=own, data=data, label="y", one_row_each=True)
+        records = OwnRecords(source=data, label="y", one_row_each=True)
+        done = enrol(settings.enrolment, name, code, fingerprint, home, parties=settings.parties, records=records)
         self.proxy[name], port = self.proxies.open(self._port)
         text = done.party_file.read_text(encoding="utf-8")
         done.party_file.write_text(text.replace(settings.address, f"localhost:{port}"), encoding="utf-8")

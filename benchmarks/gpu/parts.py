@@ -117,15 +117,15 @@ def teachers(size: Size, device: str, data: tuple[Task, Examples, Examples]) -> 
     parts = []
     for count in size.teachers:
         settings = TeacherSettings(kind="small-cnn", per_party=count, options=options)
-        factory = TeacherFactory(settings.kind, settings.options, task, ())
+        factory = TeacherFactory(settings, task, ())
         share = len(private) * count // 250 if count < 250 else len(private)
         records = private.take(np.arange(max(share, 200)))
         key, store = simulated_key(0, "gpu"), TeacherStore(None)
-        specs = [spec for spec in specs_of("gpu", records, factory, settings, key=key, store=store) if spec.learnable]
-        list(as_programs(factory, specs[:2], device))  # what starts once is no part of the time
-        device_s, together = seconds(lambda: list(as_programs(factory, specs, device)))  # noqa: B023
-        loop_s, alone = seconds(lambda: list(one_by_one(factory, specs[: size.looped], device)))  # noqa: B023
-        cpu_s, _ = seconds(lambda: list(one_by_one(factory, specs[: size.on_cpu], "cpu")))  # noqa: B023
+        specs = [spec for spec in specs_of("gpu", records, factory, key=key, store=store) if spec.learnable]
+        list(as_programs(specs[:2], device))  # what starts once is no part of the time
+        device_s, together = seconds(lambda: list(as_programs(specs, device)))  # noqa: B023
+        loop_s, alone = seconds(lambda: list(one_by_one(specs[: size.looped], device)))  # noqa: B023
+        cpu_s, _ = seconds(lambda: list(one_by_one(specs[: size.on_cpu], "cpu")))  # noqa: B023
         labels = held_out.labels()
         right = [
             float(np.mean([(teacher.predict(held_out.x) == labels).mean() for _, teacher in some]))

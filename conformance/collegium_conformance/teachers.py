@@ -22,7 +22,7 @@ from collegium.errors import ConfigurationError, StorageError
 from collegium.parties.teachers.base import Kind, Teacher, build_teacher, can_be_kept
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.kinds import find_kind
-from collegium.parties.teachers.specs import TeacherStore
+from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 from collegium.parties.teachers.splits import assign_teachers
 from collegium_accounting.units import IntArray
 from collegium_conformance.promises import (
@@ -192,21 +192,11 @@ def fit_alone(request: str) -> None:
         sys.modules["torch"].manual_seed(asked["random_state"])
     probes = easy_examples(task, _PROBES, seed=6, spread=0.5).x
     settings = TeacherSettings(kind=asked["kind"], per_party=_TEACHERS, seed=11, options=asked["options"])
+    factory = TeacherFactory(settings, task, (asked["kind"],))
 
     def votes(name: str, threads: int) -> IntArray:
-        ensemble = TeacherEnsemble(
-            "party",
-            _records(name, task),
-            task,
-            settings,
-            key=_KEY,
-            store=TeacherStore(None),
-            device="cpu",
-            threads=threads,
-            allowed_imports=(asked["kind"],),
-            progress=lambda ready: None,
-        )
-        return ensemble.votes(probes)
+        specs = specs_of("party", _records(name, task), factory, key=_KEY, store=TeacherStore(None))
+        return TeacherEnsemble(specs, device="cpu", threads=threads).votes(probes)
 
     if asked["before"] is not None:
         votes(asked["before"], 1)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from collegium.data import load
 from collegium.parties.teachers.ensemble import TeacherEnsemble
-from collegium.parties.teachers.specs import TeacherStore
+from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 from collegium.parties.teachers.splits import load_or_create_key, simulated_key
 from collegium.simulations.cohort import PreparedRun
 from collegium_accounting.analysis.epsilons import SecretEpsilons
@@ -28,21 +28,13 @@ def teacher_votes(run: PreparedRun, x: NDArray[Any]) -> IntArray:
     """
     config, votes = run.config, np.zeros((len(x), len(run.config.task.classes)), dtype=np.int64)
     assert config.teachers is not None  # its mechanism asks teachers
+    factory = TeacherFactory(config.teachers, config.task, (config.teachers.kind,))
     for member in run.cohort:
         records = load(member.source, config.task, data_root=None)
         key = load_or_create_key(member.folder) if config.seed is None else simulated_key(config.seed, member.name)
-        votes += TeacherEnsemble(
-            member.name,
-            records,
-            config.task,
-            config.teachers,
-            key=key,
-            store=TeacherStore(member.folder / "teachers"),
-            device=config.engine.device,
-            threads=config.engine.threads,
-            allowed_imports=(config.teachers.kind,),
-            progress=lambda done: None,
-        ).votes(x)
+        store = TeacherStore(member.folder / "teachers")
+        specs = specs_of(member.name, records, factory, key=key, store=store)
+        votes += TeacherEnsemble(specs, device=config.engine.device, threads=config.engine.threads).votes(x)
     return votes
 
 

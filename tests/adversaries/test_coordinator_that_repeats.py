@@ -27,7 +27,7 @@ from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.summing import Membership
 from collegium.protocol.kinds.teacher_votes import CastVotes
-from collegium.protocol.question import PoolRange, Question, Terms
+from collegium.protocol.question import PoolRange, Question, QuestionTerms
 from collegium.protocol.replies import Failure, Prepared
 from collegium.protocol.requests import Ask, HoldPool, SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, Phase, SumSetup
@@ -141,9 +141,9 @@ def test_an_input_is_known_again_in_every_pool(asked: Consortium, pool: np.ndarr
 def test_other_terms_are_another_answer(asked: Consortium, change: str) -> None:
     asks = votes(asked.pool, 3)
     other = {
-        "sigma": replace(asks, terms=Terms("lnmax", {"gamma": 0.04}, sum_mode="masked")),
+        "sigma": replace(asks, terms=QuestionTerms("lnmax", {"gamma": 0.04}, sum_mode="masked")),
         "teachers": replace(asks, teacher=LINEAR.model_copy(update={"seed": 9})),
-        "mechanism": replace(asks, terms=Terms("gnmax", {"sigma": 40.0}, sum_mode="masked")),
+        "mechanism": replace(asks, terms=QuestionTerms("gnmax", {"sigma": 40.0}, sum_mode="masked")),
     }
     assert asked.refused(other[change]) == EVERYBODY
 
@@ -243,7 +243,7 @@ def test_a_round_that_fails_after_that_is_resumed_at_no_cost_with_the_same_parti
 def nearest(pool: ArraySpec, stage: str) -> CountNearest:
     """What a coordinator asks of all records near input 3, those within and beyond one distance."""
     numbers = {"k": 200.0, "classes": 2.0, "threshold": 20.0, "sigma1": 60.0, "sigma2": 60.0, "sampling_rate": 1.0}
-    terms = Terms("knn", numbers, "add-remove", "masked", stage)
+    terms = QuestionTerms("knn", numbers, "add-remove", "masked", stage)
     edges = np.array([[500, 2**31]], dtype=np.int64)
     return CountNearest(terms, "ledger", Features("raw"), PoolRange(pool.sha256, (3,)), 2, edges)
 
@@ -432,11 +432,11 @@ def test_without_a_policy_the_limits_last_as_long_as_the_folder(consortium: Cons
         request = votes(consortium.pool, 0, 1)
         assert consortium.liar.total(request).counts.sum() == 2 * 5 * LINEAR.per_party
         if number:
-            other = Terms("lnmax", {"gamma": 0.04}, sum_mode="masked")
+            other = QuestionTerms("lnmax", {"gamma": 0.04}, sum_mode="masked")
             assert consortium.refused(replace(request, terms=other)) == EVERYBODY
 
 
 def test_preparing_an_answer_is_refused_at_once_where_it_could_not_leave(asked: Consortium) -> None:
-    again = replace(votes(asked.pool, 3), terms=Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"))
+    again = replace(votes(asked.pool, 3), terms=QuestionTerms("gnmax", {"sigma": 40.0}, sum_mode="masked"))
     replies = asked.liar.ask(dict.fromkeys(KEYS, Ask("round-1", again)))
     assert not any(isinstance(reply, Prepared) for reply in replies.values())

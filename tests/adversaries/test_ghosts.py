@@ -25,7 +25,7 @@ from collegium.data import Examples, PoolStore, array_spec
 from collegium.data.task import ImageInputs, Task, TeacherSettings
 from collegium.data.values import PoolChunk
 from collegium.errors import ConfigurationError, QuorumNotReached
-from collegium.parties.config import PartyConfig, known_roster, membership_of
+from collegium.parties.config import OwnRecords, PartyConfig, known_roster, membership_of
 from collegium.parties.enrolment import enrol
 from collegium.parties.party import Party, unrestricted
 from collegium.protocol.certificates import Authority
@@ -37,6 +37,7 @@ from collegium.protocol.requests import Ask
 from collegium.protocol.roster import AnnouncedLimits, AnnouncedTerms
 
 FIVE = ("ash", "birch", "cedar", "fir", "oak")
+RECORDS = OwnRecords(source="records.csv", one_row_each=True)
 GHOSTS = tuple(f"ghost-{number:02d}" for number in range(16))
 TASK = Task(classes=("a", "b"), inputs=ImageInputs(height=4, width=4))
 POOL = np.random.default_rng(5).integers(0, 16, (8, 4, 4, 1)).astype(np.uint8)
@@ -66,7 +67,7 @@ class Operator:
         self.members.change(lambda members: (members.with_code(name, code, utc_now(), 1), None))
         named = () if renews else parties
         home, fingerprint = self.folder / name, self.authority.fingerprint
-        return enrol(self.address, name, code, fingerprint, home, parties=named, one_row_each=True).party_file
+        return enrol(self.address, name, code, fingerprint, home, parties=named, records=RECORDS).party_file
 
     def makes_up(self, *names: str) -> dict[str, Credentials]:
         """Certify keys of its own under these names, as if somebody had enrolled."""

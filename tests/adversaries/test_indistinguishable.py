@@ -34,7 +34,7 @@ from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.question import PoolRange, Question, Terms, question_for
+from collegium.protocol.question import PoolRange, Question, QuestionTerms, question_for
 from collegium.protocol.replies import Prepared, SecureSumAnswer
 from collegium.protocol.requests import Ask, Describe, Fit, RequestBody, SecureSumStep
 from collegium.protocol.secure_sum import PartySum, accept_parameters, plan_graph
@@ -83,12 +83,12 @@ def requests(name: str, mode: str, pool: ArraySpec, number: int) -> list[Questio
     """What a coordinator asks about two inputs, stage by stage where the mechanism needs a sum for each."""
     kind = mechanism_named(name)
     numbers, inputs = parameters_of(kind), PoolRange(pool.sha256, (2 * number, 2 * number + 1))
-    mechanism = Terms(name, numbers).described()
+    mechanism = QuestionTerms(name, numbers).described()
     honest = PLAN.honest_survivors if mode == "masked+noised" else 0
     question, asked = question_for(kind), list[Question]()
     apart = honest > 0 or (question is not None and question.per_stage)
     for stage in [one.name for one in mechanism.stages] if apart else [""]:
-        terms = Terms(name, numbers, mechanism.adjacencies[0].value, mode, stage, honest)
+        terms = QuestionTerms(name, numbers, mechanism.adjacencies[0].value, mode, stage, honest)
         if question is CastVotes:
             asked.append(CastVotes(terms, "ledger", LINEAR, inputs, 2))
         elif "cells" in numbers:

@@ -33,7 +33,7 @@ from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import Credentials, issue_kit
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium.protocol.replies import Failure, LedgerHead, SecureSumAnswer
 from collegium.protocol.requests import Ask, HoldPool, SecureSumStep, ShowLedger
 from collegium.protocol.roster import Roster, RosterEntry
@@ -196,7 +196,7 @@ def test_a_round_that_is_repeated_without_one_party_is_refused(consortium: Conso
     with pytest.raises(QuorumNotReached):
         liar.total(asked, among=fewer)
     assert liar.refusals() == dict.fromkeys(fewer, "refused-queries")
-    other = replace(asked, terms=Terms("lnmax", {"gamma": 0.04}, sum_mode="masked"))
+    other = replace(asked, terms=QuestionTerms("lnmax", {"gamma": 0.04}, sum_mode="masked"))
     assert consortium.refused(other) == all_refuse("refused-queries")
     assert consortium.spent() == before and consortium.honest_sum() == NAMES
 
@@ -221,13 +221,13 @@ def test_a_roster_of_ghosts_or_with_a_swapped_key_is_not_taken_over(consortium: 
 @pytest.mark.parametrize(
     ("terms", "code"),
     [
-        (Terms("lnmax", {"gamma": 0.5}, sum_mode="masked"), "refused-noise"),
-        (Terms("lnmax", {"gamma": 0.05}, sum_mode="clear"), "refused-mode"),
-        (Terms("lnmax", {"gamma": 0.05, "sigma": 40.0}, sum_mode="masked"), "refused-mechanism"),
-        (Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), "refused-mechanism"),
+        (QuestionTerms("lnmax", {"gamma": 0.5}, sum_mode="masked"), "refused-noise"),
+        (QuestionTerms("lnmax", {"gamma": 0.05}, sum_mode="clear"), "refused-mode"),
+        (QuestionTerms("lnmax", {"gamma": 0.05, "sigma": 40.0}, sum_mode="masked"), "refused-mechanism"),
+        (QuestionTerms("gnmax", {"sigma": 40.0}, sum_mode="masked"), "refused-mechanism"),
     ],
 )
-def test_less_noise_and_other_terms_are_refused(consortium: Consortium, terms: Terms, code: str) -> None:
+def test_less_noise_and_other_terms_are_refused(consortium: Consortium, terms: QuestionTerms, code: str) -> None:
     before = consortium.spent()
     asked = replace(votes(POOL, consortium.fresh()), terms=terms)
     assert consortium.refused(asked) == all_refuse(code)

@@ -33,7 +33,7 @@ from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.kinds.near_records import CastNeighbours
-from collegium.protocol.question import PoolRange, Question, Terms
+from collegium.protocol.question import PoolRange, Question, QuestionTerms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import RequestBody
 from collegium_accounting.mechanisms import mechanism_named
@@ -51,12 +51,12 @@ BRIGHT = Examples(np.full((1, 4, 4, 1), 255, dtype=np.uint8), np.array([1]))
 WITH_BRIGHT = Examples(np.concatenate([RECORDS.x, BRIGHT.x]), np.concatenate([RECORDS.labels(), BRIGHT.labels()]))
 
 
-def terms(name: str, **changes: float) -> Terms:
+def terms(name: str, **changes: float) -> QuestionTerms:
     kind = mechanism_named(name)
-    described = Terms(name, parameters_of(kind) | changes).described()
+    described = QuestionTerms(name, parameters_of(kind) | changes).described()
     mode, honest = ("masked", 0) if "masked" in kind.sum_modes else ("masked+noised", PLAN.honest_survivors)
     stage = described.stages[-1].name if honest or name == "knn" else ""
-    return Terms(name, described.parameters(), described.adjacencies[0].value, mode, stage, honest)
+    return QuestionTerms(name, described.parameters(), described.adjacencies[0].value, mode, stage, honest)
 
 
 def every_question(network: bytes, folder: Path) -> Callable[[ArraySpec], list[RequestBody | Question]]:
@@ -169,7 +169,7 @@ def evaluated(records: Examples, asked: Evaluate) -> np.ndarray:
 def moved_in_evaluations(student: bytes) -> float:
     """The same of the counts of an evaluation of a classifier by rounding, in records."""
     mechanism = RecordCounts(9.0, 1, Layout(2).length)
-    asked = Evaluate(Terms.of(mechanism, "clear"), "l", False, student, 2)
+    asked = Evaluate(QuestionTerms.of(mechanism, "clear"), "l", False, student, 2)
 
     def moved(count: int) -> float:
         parts = [RECORDS.take(np.arange(first, count)) for first in (0, 1)]

@@ -20,7 +20,7 @@ from collegium.data import Examples
 from collegium.data.task import ImageInputs, Task
 from collegium.errors import CollegiumError, ConfigurationError, Contradiction, DataError
 from collegium.models.arrays import load_arrays
-from collegium.parties.kinds.class_sums import ClassSums
+from collegium.parties.kinds.class_sums import PartyClassSums
 from collegium.parties.policy import PolicyConfig
 from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.kinds.class_sums import SumClasses
@@ -343,7 +343,7 @@ def test_honest_institutions_are_not_left_out_by_all_rounds(
 
 def told(folder: Path) -> set[str]:
     """The institutions that the first sum warned, by what they keep."""
-    return {one.name for one in folder.iterdir() if one.is_dir() and ClassSums.noted(one)["warning"]}
+    return {one.name for one in folder.iterdir() if one.is_dir() and PartyClassSums.noted(one)["warning"]}
 
 
 @pytest.mark.slow
@@ -360,7 +360,7 @@ def test_an_institution_whose_classes_are_exchanged_is_told_before_the_second_su
     def watched(question: Question, vector: np.ndarray) -> np.ndarray:
         if isinstance(question, SumClasses):
             asked.append(question.number)
-            assert bool(ClassSums.noted(tmp_path / "parties" / LIAR)["warning"]) == (question.number > 1)
+            assert bool(PartyClassSums.noted(tmp_path / "parties" / LIAR)["warning"]) == (question.number > 1)
         return vector
 
     parties.lies(LIAR, watched)

@@ -30,7 +30,7 @@ from collegium.privacy.evaluation_cells import Layout
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.messages import Request
-from collegium.protocol.question import Question, Terms
+from collegium.protocol.question import Question, QuestionTerms
 from collegium.protocol.requests import Ask
 from collegium.protocol.roster import AnnouncedTerms
 from collegium.settings import validate_config
@@ -69,7 +69,7 @@ def agreed(terms: AnnouncedTerms) -> PolicyConfig:
 
 
 def class_sums(noise: float, ledger: str) -> SumClasses:
-    terms = Terms.of(create("class-sums", sigma=noise, classes=3), "masked+noised", "sums", 4)
+    terms = QuestionTerms.of(create("class-sums", sigma=noise, classes=3), "masked+noised", "sums", 4)
     return SumClasses(terms, ledger, per_party=False, kernel=SPEC, pool_sha256=SPEC_OF_POOL.sha256)
 
 
@@ -80,7 +80,7 @@ def evaluation(noise: float, ledger: str) -> Evaluate:
         return create("record-counts", sigma=sigma, parts=layout.parts, cells=layout.length)
 
     mechanism = counts(noise / counts(1.0).noise_votes)
-    terms = Terms.of(mechanism, "masked+noised", mechanism.stages[0].name, 4)
+    terms = QuestionTerms.of(mechanism, "masked+noised", mechanism.stages[0].name, 4)
     return Evaluate(terms, ledger, per_party=False, student=b"student", classes=3)
 
 
@@ -137,7 +137,7 @@ def test_votes_cost_what_was_announced_and_one_batch_more_whatever_stage_is_aske
 
     def asked() -> Iterator[Question]:
         for number in count():
-            one = Terms("confident-gnmax", parameters, "replace", "masked+noised", name, 4)
+            one = QuestionTerms("confident-gnmax", parameters, "replace", "masked+noised", name, 4)
             yield cast_under(one, number)
 
     got = taken(policy, asked())
@@ -147,7 +147,7 @@ def test_votes_cost_what_was_announced_and_one_batch_more_whatever_stage_is_aske
     assert 10 * len(got) <= terms.answers
 
 
-def cast_under(terms: Terms, number: int) -> Question:
+def cast_under(terms: QuestionTerms, number: int) -> Question:
     """Ten votes that nobody asked for before, under these terms."""
     like = cast(SPEC_OF_POOL, tuple(range(10)), classes=3, sum_mode="masked")
     return type(like)(terms, f"ledger-{number}", like.teacher, like.inputs, 3)

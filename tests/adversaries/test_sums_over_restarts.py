@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,13 @@ from collegium.clock import utc_now
 from collegium.data import Examples, PoolStore
 from collegium.data.task import ImageInputs, Task
 from collegium.parties.answer_book import FILE, AnswerBook
-from collegium.parties.held_sums import HeldSums
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
-from collegium.parties.summing import Membership
+from collegium.parties.summing import Membership, SecureSums
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium.protocol.replies import Failure, Prepared
 from collegium.protocol.requests import Ask, SecureSumStep, ShowLedger
 from collegium.protocol.secure_sum import CoordinatorSum, Phase, SumSetup, plan_graph
@@ -42,10 +42,6 @@ TASK = Task(classes=("a", "b"), inputs=ImageInputs(height=4, width=4))
 POLICY = PolicyConfig(minimum_noise_votes=1.0, queries=100)
 X = np.random.default_rng(5).integers(0, 16, (10, 4, 4, 1)).astype(np.uint8)
 QUERIES = len(X)
-
-
-def no_noise(_: object) -> None:
-    return None
 
 
 def records(number: int) -> Examples:
@@ -66,7 +62,7 @@ class Consortium:
 
     def votes(self, mode: str, round_id: str = "round-1") -> Ask:
         stage, honest = ("release", PLAN.honest_survivors) if mode == "masked+noised" else ("", 0)
-        terms = Terms("gnmax", {"sigma": 40.0}, "replace", mode, stage, honest)
+        terms = QuestionTerms("gnmax", {"sigma": 40.0}, "replace", mode, stage, honest)
         return Ask(round_id, CastVotes(terms, "ledger", LINEAR, self.inputs, 2))
 
     def sum_of(self, request: Ask) -> CoordinatorSum:
@@ -267,7 +263,7 @@ def test_no_list_is_signed_while_the_ledger_that_was_shown_is_refused(consortium
     assert parties.hub.ask({NAMES[0]: ShowLedger("", entries[:2])})[NAMES[0]].head.startswith("1:")
     assert isinstance(parties.hub.ask({NAMES[0]: ShowLedger("", entries[2:])})[NAMES[0]], Failure)
     assert parties.step()[NAMES[0]].code == "refused-ledger"
-    head = str(parties.books[NAMES[0]].head())
+    head = str(parties.books[NAMES[0]].head()[0])
     assert not isinstance(parties.hub.ask({NAMES[0]: ShowLedger(head, entries[2:])})[NAMES[0]], Failure)
     parties.advance(Phase.DONE)
 
@@ -278,12 +274,13 @@ def test_of_a_sum_that_is_over_the_name_alone_stays(consortium: Callable[[str], 
     parties.prepare()
     parties.advance(Phase.UNMASK)
     book = parties.books[NAMES[0]]
+    of_book = partial(SecureSums, NAMES[0], None, book, lambda *_: None, lambda *_: None)
     if ended == "settled":
-        HeldSums(book, no_noise).settle([parties.running.setup.digest])
+        of_book().settle([parties.running.setup.digest])
     else:
         later, other = utc_now() + timedelta(days=POLICY.sums_kept_days + 1), parties.votes("masked", "round-2")
         counts = np.zeros((QUERIES, 2), dtype=np.int64)
-        HeldSums(book, no_noise, lambda: later).prepare(Request("r", "run-1", other), other, lambda: counts)
+        of_book(lambda: later).prepare(Request("r", "run-1", other), lambda: counts)
     reply = parties.step()[NAMES[0]]
     assert isinstance(reply, Failure) and "no part in that sum" in reply.message
     with closing(sqlite3.connect(book.path)) as database:

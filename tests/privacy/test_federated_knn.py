@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from collegium.data import Examples
 from collegium.data.task import NumberColumn, TableInputs
 from collegium.models.features import Features
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 
 CLASSES = 3
 POOL = PoolRange("a" * 64, tuple(range(4)))
@@ -35,7 +35,7 @@ Person = tuple[str, tuple[tuple[int, int], ...]]
 
 def question(k: int, rate: float) -> CountNearest:
     said = {"k": k, "sampling_rate": rate, "sigma1": 9.0, "sigma2": 9.0}
-    terms = Terms("knn", said, "add-remove", "clear", "release")
+    terms = QuestionTerms("knn", said, "add-remove", "clear", "release")
     return CountNearest(terms, "ledger", Features("raw"), POOL, CLASSES, EDGES)
 
 

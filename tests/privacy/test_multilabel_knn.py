@@ -22,7 +22,7 @@ from collegium.data import Examples
 from collegium.data.several_labels import held_in
 from collegium.data.task import NumberColumn, TableInputs
 from collegium.models.features import Features
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.mechanisms import SystemNoise, create
 from collegium_accounting.renyi import WIDE_ORDERS
@@ -42,7 +42,7 @@ People = list[tuple[int, int]]
 
 def question(k: int, tau: float, rate: float = 1.0) -> CountNearest:
     said = {"k": k, "labels": LABELS, "tau": tau, "sigma": 9.0, "sampling_rate": rate}
-    terms = Terms("multilabel-knn", said, "add-remove", "clear", "release")
+    terms = QuestionTerms("multilabel-knn", said, "add-remove", "clear", "release")
     return CountNearest(terms, "ledger", Features("raw"), POOL, LABELS, EDGES)
 
 

@@ -11,7 +11,7 @@ from collegium.parties.party import Party
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.question import PoolRange, Question, Terms
+from collegium.protocol.question import PoolRange, Question, QuestionTerms
 from collegium.protocol.replies import Fitted
 from collegium.protocol.requests import Ask, Fit, RequestBody
 
@@ -55,5 +55,5 @@ def cast(
     settings: TeacherSettings = LINEAR,
     sum_mode: str = "clear",
 ) -> CastVotes:
-    terms = Terms("lnmax", {"gamma": 0.05}, sum_mode=sum_mode)
+    terms = QuestionTerms("lnmax", {"gamma": 0.05}, sum_mode=sum_mode)
     return CastVotes(terms, "ledger", settings, PoolRange(pool.sha256, positions), classes)

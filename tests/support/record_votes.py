@@ -16,7 +16,7 @@ from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.messages import Request
-from collegium.protocol.question import PoolRange, Question, Terms
+from collegium.protocol.question import PoolRange, Question, QuestionTerms
 from collegium.protocol.requests import Ask
 
 RECORDS = 40
@@ -79,7 +79,7 @@ class Clinic:
         parameters = {"sigma": sigma / levels, "participations": participations, "levels": levels}
         stage, honest = ("release", 1) if mode == "masked+noised" else ("", 0)
         return CastNeighbours(
-            Terms(mechanism, parameters, adjacency, mode, stage, honest),
+            QuestionTerms(mechanism, parameters, adjacency, mode, stage, honest),
             ledger_id,
             features or Features("raw"),
             PoolRange(self.pool.sha256, positions),

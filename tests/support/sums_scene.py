@@ -15,7 +15,7 @@ from collegium.data.task import NumberColumn, TableInputs, Task
 from collegium.models.features import Features
 from collegium.models.kernels import KernelSpec
 from collegium.protocol.kinds.class_sums import SumClasses
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium.protocol.secure_sum import plan_graph
 from collegium.simulations.local import InProcessParties
 from collegium_accounting.mechanisms.class_sums import ClassSums
@@ -74,7 +74,7 @@ class Consortium:
 
     def request(self, mode: str, *, sigma: float = 5.0, per_party: bool = False, **fields: Any) -> SumClasses:
         stage, honest = ("sums", self.plan.honest_survivors) if mode == "masked+noised" else ("", 0)
-        terms = Terms.of(ClassSums(sigma, 3), mode, stage, honest)
+        terms = QuestionTerms.of(ClassSums(sigma, 3), mode, stage, honest)
         asked = {"ledger_id": "ledger", "kernel": SPEC, "pool_sha256": self.pool_sha256}
         return SumClasses(**({"terms": terms, "per_party": per_party} | asked | fields))
 

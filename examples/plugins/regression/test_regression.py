@@ -11,7 +11,7 @@ from regression.question import SumSquares
 import collegium as cg
 from collegium.data import Examples
 from collegium.parties.kind import Asked
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium_accounting.mechanisms.record_counts import ONE
 
 Floats = NDArray[np.float64]
@@ -28,7 +28,7 @@ def made(rng: np.random.Generator, records: int, hospital: int = 0) -> Floats:
 
 
 def question(adjacency: str, per_party: bool = False) -> SumSquares:
-    terms = Terms("record-counts", {"sigma": 9.0, "parts": 1, "cells": 36}, adjacency)
+    terms = QuestionTerms("record-counts", {"sigma": 9.0, "parts": 1, "cells": 36}, adjacency)
     return SumSquares(terms, "ledger", per_party, 0, (1, 2, 3), 6)
 
 

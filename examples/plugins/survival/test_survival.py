@@ -14,7 +14,7 @@ from collegium.coordinator.kinds.record_counts import Noisy
 from collegium.data import Examples
 from collegium.models.codes import Weights
 from collegium.parties.kind import Asked
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium_accounting.mechanisms.record_counts import ONE
 
 Floats, Whole = NDArray[np.float64], NDArray[np.int64]
@@ -69,7 +69,7 @@ def test_curve_and_concordance_are_those_of_the_records_at_epsilon_1(seed: int) 
 
 
 def asked(adjacency: str, weights: Weights | None) -> SumSurvival:
-    terms = Terms("record-counts", {"sigma": 9.0, "parts": 2, "cells": 26 + 72}, adjacency)
+    terms = QuestionTerms("record-counts", {"sigma": 9.0, "parts": 2, "cells": 26 + 72}, adjacency)
     return SumSurvival(terms, "ledger", False, 0, (1, 2, 3, 4), BINS, 8, weights)
 
 

@@ -26,7 +26,7 @@ from collegium.data.task import Task, TeacherSettings
 from collegium.data.teacher_kinds import BUILT_IN, installed_kinds
 from collegium.errors import StorageError
 from collegium.parties.teachers.ensemble import TeacherEnsemble
-from collegium.parties.teachers.specs import TeacherStore
+from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 from collegium.parties.teachers.splits import simulated_key
 from collegium.simulations.partitions import PartitionConfig, partition
 from collegium_accounting.units import IntArray
@@ -157,18 +157,9 @@ def _answer(work: _Work, records: Examples, queries: Examples, number: int) -> t
     ensemble = work.ensemble
     name = f"party-{number:0{len(str(ensemble.parties - 1))}d}"
     began_s = time.process_time()
-    fitted = TeacherEnsemble(
-        name,
-        records,
-        ensemble.task,
-        ensemble.settings,
-        key=simulated_key(ensemble.seed, name),
-        store=TeacherStore(work.store),
-        device=work.device,
-        threads=1,
-        allowed_imports=(ensemble.settings.kind,),
-        progress=lambda done: None,
-    )
+    factory = TeacherFactory(ensemble.settings, ensemble.task, (ensemble.settings.kind,))
+    store, key = TeacherStore(work.store), simulated_key(ensemble.seed, name)
+    fitted = TeacherEnsemble(specs_of(name, records, factory, key=key, store=store), device=work.device, threads=1)
     labels = fitted.votes(queries.x).argmax(axis=1).astype(np.int64)
     return labels, time.process_time() - began_s
 

@@ -22,7 +22,7 @@ from collegium.parties.party import Party, unrestricted
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium.protocol.replies import Counts
 from collegium.protocol.requests import Ask
 from collegium.simulations.local import InProcessParties
@@ -124,7 +124,9 @@ def votes_on_the_test(
     assert institutions.public.holdout is not None
     spec = pools.put(institutions.public.holdout.x)
     everything = PoolRange(spec.sha256, tuple(range(spec.shape[0])))
-    terms = Terms("gnmax", {"sigma": 1.0})  # a party answers where it knows the mechanism; no noise is added here
+    terms = QuestionTerms(
+        "gnmax", {"sigma": 1.0}
+    )  # a party answers where it knows the mechanism; no noise is added here
     question = CastVotes(terms, "test", teacher, everything, len(institutions.task.classes))
     said = []
     for party in parties:

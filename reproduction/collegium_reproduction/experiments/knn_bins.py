@@ -14,7 +14,7 @@ from collegium.data import DataSource, Examples, array_spec, default_task, load
 from collegium.data.task import Inputs
 from collegium.models.features import Features, extract
 from collegium.parties.teachers.splits import simulated_key
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium_accounting.mechanisms import NEXT_STAGE, SeededNoise
 from collegium_accounting.units import IntArray
 from collegium_reproduction.exact_nearest import closest, exact_votes
@@ -70,7 +70,7 @@ def votes_by_bins(  # noqa: PLR0913 -- the algorithm's symbols
     values = extract(features, pool, inputs)
     edges = {count: nearest_edges_squared(values, positions, share, count) for count in bins}
     asked = PoolRange(array_spec(pool).sha256, tuple(positions.tolist()))
-    terms = Terms.of(mechanism, "clear", stage)
+    terms = QuestionTerms.of(mechanism, "clear", stage)
     body = CountNearest(terms, "ledger", features, asked, classes, edges[bins[0]])
     orders = class_orders(asked, classes)
     exact = np.empty((len(positions), classes), dtype=np.int64)

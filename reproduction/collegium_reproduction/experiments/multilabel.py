@@ -19,7 +19,7 @@ from collegium.data.several_labels import held_in, numbers_of
 from collegium.data.task import Inputs
 from collegium.models.features import Features, distances_squared, extract
 from collegium.parties.teachers.splits import simulated_key
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
 from collegium_accounting.mechanisms import IntArray, SeededNoise
 from collegium_accounting.renyi import WIDE_ORDERS, Conversion, RenyiCurve
@@ -128,7 +128,7 @@ def clipped_sums(
     One party's counts stand for any number of parties': sums do not know how records are dealt.
     """
     asked = PoolRange(array_spec(pool).sha256, tuple(queries.tolist()))
-    terms = Terms.of(mechanism, "clear", "release")
+    terms = QuestionTerms.of(mechanism, "clear", "release")
     values, share = extract(features, pool, inputs), mechanism.k / (mechanism.sampling_rate * len(records.labels))
     edges = nearest_edges_squared(values, queries, share, BINS)
     question = CountNearest(terms, "ledger", features, asked, mechanism.labels, edges)

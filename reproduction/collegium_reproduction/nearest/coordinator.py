@@ -26,7 +26,7 @@ from collegium.coordinator.selection.pool_geometry import distances_of_pool
 from collegium.coordinator.settings.kinds import register
 from collegium.coordinator.settings.run_config import NeighboursConfig
 from collegium.limits import MAX_CLASSES, MAX_NEIGHBOUR_COUNT
-from collegium.protocol.question import PoolRange, Question, Terms
+from collegium.protocol.question import PoolRange, Question, QuestionTerms
 from collegium_accounting.units import IntArray
 from collegium_reproduction.clipped_votes import RESOLUTION
 from collegium_reproduction.nearest.question import CountNearest
@@ -148,7 +148,7 @@ class NearestRecords(OfRecords):
         return int(config.neighbours.bins) * (len(config.task.classes) + bool(config.task.multilabel))
 
     def _ask(
-        self, terms: Terms, inputs: PoolRange, values: NDArray[np.int16], positions: NDArray[np.int64]
+        self, terms: QuestionTerms, inputs: PoolRange, values: NDArray[np.int16], positions: NDArray[np.int64]
     ) -> CountNearest:
         settings, classes = self.settings_here, len(self.facts.config.task.classes)
         assert isinstance(settings, NearestConfig)  # `settings` of this class

@@ -26,7 +26,7 @@ from collegium.errors import QuorumNotReached, ReleaseLost
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.question import Question, encode
 from collegium.protocol.secure_sum.errors import ImpossibleTotal
-from collegium.protocol.secure_sum.opening import Collected
+from collegium.protocol.secure_sum.state import Collected
 from collegium_accounting.mechanisms import SumMode
 from collegium_accounting.units import IntArray
 

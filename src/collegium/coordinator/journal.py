@@ -18,7 +18,7 @@ from collegium.errors import QuorumNotReached, StorageError
 from collegium.limits import MAX_SETTLED_SUMS
 from collegium.models.arrays import load_arrays, save_arrays
 from collegium.protocol.question import Question, decode, encode
-from collegium.protocol.secure_sum.opening import Collected
+from collegium.protocol.secure_sum.state import Collected
 from collegium.whole_files import exclusive, replacing, write_whole
 from collegium_accounting.units import IntArray
 

@@ -19,7 +19,7 @@ from collegium.coordinator.settings.kinds import KindSettings, run_kind
 from collegium.coordinator.settings.run_config import RunConfig
 from collegium.data.task import TeacherSettings
 from collegium.models.noisy_sums import NoisySums
-from collegium.protocol.question import PoolRange, Question, Terms
+from collegium.protocol.question import PoolRange, Question, QuestionTerms
 from collegium_accounting.units import IntArray
 
 
@@ -100,7 +100,7 @@ class RunKind(KindSettings, ABC):
         return {self.facts.config.budget.unit: 1}
 
     @abstractmethod
-    def ask(self, terms: Terms, inputs: PoolRange) -> Question:
+    def ask(self, terms: QuestionTerms, inputs: PoolRange) -> Question:
         """The question of a round about ``inputs``; on equal terms it is equal."""
 
     def sums(self, setup: RunSetup, releases: Releases, trainer: StudentTrainer) -> "Sums | None":

@@ -28,7 +28,7 @@ from collegium.parties.answers import Answer
 from collegium.parties.policy import PolicyConfig
 from collegium.parties.records_known import TABLE, RecordsKnown, changed
 from collegium.privacy.ledger.chain import Head
-from collegium.privacy.ledger.entry import Terms as LedgerTerms
+from collegium.privacy.ledger.entry import Terms
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.store import EntryStore, connected
 from collegium.protocol.question import Question
@@ -119,7 +119,7 @@ class AnswerBook:
             EntryStore(self.path, self._database, unit, self._lock),
             signer=signer,
             delta=self._policy.delta,
-            terms=LedgerTerms(unit, {unit: 1}, "add-remove", epsilon_budget=epsilon),
+            terms=Terms(unit, {unit: 1}, "add-remove", epsilon_budget=epsilon),
             name=name,
             budget_setting=setting,
         )
@@ -303,17 +303,14 @@ class AnswerBook:
         with self._using():
             return self._answered.total()
 
-    def head(self) -> Head | None:
-        """The last entry of the coordinator's ledger that this party was shown, None where there was none."""
-        with self._using() as database:
-            found = database.execute("SELECT head FROM head").fetchone()
-        return None if found is None else Head.parse(found[0])
+    def head(self) -> tuple[Head | None, bytes]:
+        """The last entry of the coordinator's ledger that this party was shown, None where there was none.
 
-    def shown(self) -> bytes | None:
-        """Fingerprint of the request that showed it, None where there was none."""
+        With it the fingerprint of the request that showed it.
+        """
         with self._using() as database:
-            found = database.execute("SELECT shown FROM head").fetchone()
-        return None if found is None else bytes(found[0])
+            found = database.execute("SELECT head, shown FROM head").fetchone()
+        return (None, b"") if found is None else (Head.parse(found[0]), bytes(found[1]))
 
     def keep_head(self, head: Head | None, shown: bytes = b"") -> None:
         """Keep what a request showed in the place of what was shown before; None where a new ledger is agreed to."""

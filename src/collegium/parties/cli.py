@@ -21,7 +21,7 @@ from collegium.interrupts import stoppable
 from collegium.limits import MAX_RECORDS_PER_PARTY, PROTOCOL_VERSION, REHEARSED_RECORDS
 from collegium.logs import LogFormat, configure_logging, event
 from collegium.parties.config import WHOSE, OwnRecords, PartyConfig, book_of, known_roster, policy_of
-from collegium.parties.enrol_cli import accept_key, agree, enrol
+from collegium.parties.enrol_cli import ConfigFile, Group, Label, Query, accept_key, agree, enrol
 from collegium.parties.enrolment import enrolled_tasks
 from collegium.parties.kind import party_kinds
 from collegium.protocol.identities import Credentials
@@ -41,13 +41,13 @@ OVER_CAP = (
     "MORE RECORDS THAN THE CAP of {cap:,} (budget.records_per_party): ask the operator for a higher one, or name a "
     "part of your records; a run that counts more than all may have is refused after its sums are paid"
 )
-ConfigFile = Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)]
+Log = Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")]
 
 
 @app.command()
 def serve(
     config_file: ConfigFile,
-    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
+    log_format: Log = LogFormat.TEXT,
     stay: Annotated[
         bool, typer.Option("--stay", help="When a run is over, wait for the next run or study instead of ending.")
     ] = False,
@@ -76,7 +76,7 @@ def serve(
 def rehearse(
     config_file: ConfigFile,
     records: Annotated[int, typer.Option(min=1, help="How many records are invented.")] = REHEARSED_RECORDS,
-    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
+    log_format: Log = LogFormat.TEXT,
 ) -> None:
     """Take part in a rehearsal with invented records of the public schema: the institution's own are never opened.
 
@@ -139,9 +139,9 @@ def check(
         Path | None, typer.Option(metavar="FILE", help="The consortium's TOML file, before the party is enrolled.")
     ] = None,
     data: Annotated[str | None, typer.Option(metavar="FILE", help="The records, where there is no party.toml.")] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that holds the class.")] = None,
-    group: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the person of a row.")] = None,
-    query: Annotated[str | None, typer.Option(metavar="SQL", help="Where --data is the URL of a database.")] = None,
+    label: Label = None,
+    group: Group = None,
+    query: Query = None,
 ) -> None:
     """Look over this party's own records: classes, spellings, missing and clipped values, and the settings that help.
 
@@ -220,7 +220,7 @@ def show_party(config: PartyConfig, folder: Path, *, as_json: bool) -> None:
     known = known_roster(config, credentials)
     policy = policy_of(config)
     account = book_of(config, policy, credentials)
-    shown = account.head()
+    shown, _ = account.head()
     noted = [dict(kind.noted(config.folder)) for _, kind in sorted(party_kinds().items())]
     warnings = [warning for one in noted if (warning := one.pop("warning", None))]
     of_all, delta_of_all = account.record_spent_altogether()
@@ -279,7 +279,7 @@ def new_ledger(config_file: ConfigFile) -> None:
     config = PartyConfig.read(config_file)
     credentials = Credentials.load(config.credentials, "party", expired=True)
     book = book_of(config, policy_of(config), credentials)
-    before = book.head()
+    before, _ = book.head()
     book.keep_head(None)
     told = "no entry was shown to this party yet" if before is None else f"entry {before} is no longer asked for"
     typer.echo(f"{told}: {credentials.name} follows the next ledger that it is shown")

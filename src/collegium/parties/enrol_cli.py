@@ -9,8 +9,18 @@ from collegium.data.loading.databases import columns_found, settled
 from collegium.data.loading.files import DATABASE_FILES, columns_of
 from collegium.data.loading.sources import DataSource
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
-from collegium.parties.config import PartyConfig, book_of, policy_of
-from collegium.parties.enrolment import ANNOUNCED, LIMITS, PARTY, Enrolment, agreeing, not_agreed_to, promised
+from collegium.limits import FEW_PARTIES
+from collegium.parties.config import OwnRecords, PartyConfig, book_of, policy_of
+from collegium.parties.enrolment import (
+    ANNOUNCED,
+    EXAMPLE_RECORDS,
+    LIMITS,
+    PARTY,
+    Enrolment,
+    agreeing,
+    not_agreed_to,
+    promised,
+)
 from collegium.parties.enrolment import enrol as enrol_party
 from collegium.parties.known_roster import accept_key as accept
 from collegium.parties.policy import PolicyConfig
@@ -20,11 +30,15 @@ from collegium.settings import read_toml, toml_value, validate_config
 from collegium.whole_files import write_whole
 from collegium_accounting.mechanisms import SumMode
 
-DEFAULT = "records.csv"
 SHOWN = 20
 """So many of a file's columns are named."""
 MOST = 1e6
 """A limit above this limits nothing."""
+
+ConfigFile = Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)]
+Query = Annotated[str | None, typer.Option(metavar="SQL", help="Where --data is the URL of a database.")]
+Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that holds the class.")]
+Group = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that names the person of a row.")]
 
 
 def enrol(
@@ -49,11 +63,9 @@ def enrol(
         str | None,
         typer.Option(metavar="FILE", help="The records, or a database's URL, for party.toml; by default records.csv."),
     ] = None,
-    query: Annotated[str | None, typer.Option(metavar="SQL", help="Where --data is the URL of a database.")] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column that holds the class.")] = None,
-    group: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column that names the person of a row.")
-    ] = None,
+    query: Query = None,
+    label: Label = None,
+    group: Group = None,
     one_row_each: Annotated[
         bool | None,
         typer.Option(
@@ -75,10 +87,10 @@ def enrol(
             f"{folder / PARTY} is there already: name the records, label and persons below [data] in it, "
             "and leave --data, --query, --label, --group and --one-row-each out"
         )
-    if data is None and query is None and not Path(DEFAULT).exists():
-        source = DEFAULT  # to be put beside party.toml, or named there
-    else:
-        source = _settled(data or DEFAULT, query, label=label, group=group)
+    source = EXAMPLE_RECORDS.source  # to be put beside party.toml, or named there
+    if data is not None or query is not None or Path(source).exists():
+        source = _settled(data or source, query, label=label, group=group)
+    records = {"source": source, "query": query, "label": label, "group": group, "one_row_each": one_row_each}
     done = enrol_party(
         coordinator,
         name,
@@ -86,17 +98,13 @@ def enrol(
         fingerprint,
         folder,
         parties=[one.strip() for one in parties.split(",") if one.strip()],
-        data=source,
-        query=query,
-        label=label,
-        group=group,
-        one_row_each=one_row_each,
+        records=validate_config(records, OwnRecords, "options"),
     )
     subject = done.credentials.subject
     typer.echo(f"{subject.name} is enrolled until {subject.not_after.date()}")
     _say_with_whom(done)
-    typer.echo(f"{promised(done.terms)}")
-    if done.few_parties:
+    typer.echo(f"{promised(done.told.terms)}")
+    if done.told.terms.sum_mode == SumMode.MASKED and len(done.known.vouched) < FEW_PARTIES:
         typer.echo(
             "The exact sum of fewer than five parties may show what each voted: if this institution agrees to that, "
             "write few_parties = true into policy.toml"
@@ -105,7 +113,7 @@ def enrol(
         config = PartyConfig.read(done.party_file)
         policy = policy_of(config)
         book = book_of(config, policy, done.credentials)
-        asked = done.terms.policy()
+        asked = done.told.terms.policy()
         if lacking := not_agreed_to(policy, asked, book.queries_answered(), book.spent_of_limits()):
             typer.echo(f"{config.policy} refuses what the consortium means to ask now. To agree, write there:")
             typer.echo("\n".join(f"{name} = {toml_value(value)}" for name, value in lacking.items()))
@@ -146,16 +154,16 @@ def _say_with_whom(done: Enrolment) -> None:
     typer.echo("The digest is another with each of them that enrols: once all have, compare it by telephone")
     if done.refused is not None:
         typer.echo(f"NOT taken over from the coordinator's roster: {done.refused}")
-    if others := sorted(set(done.expected) - known.vouched):
+    if others := sorted(set(done.told.expected) - known.vouched):
         typer.echo(
             f"The coordinator expects {', '.join(others)} too, whom this institution did not name: no sum with them"
         )
-    if unknown := sorted(known.vouched - set(done.expected)):
+    if unknown := sorted(known.vouched - set(done.told.expected)):
         typer.echo(f"The coordinator expects nobody called {', '.join(unknown)}: look at parties in {done.party_file}")
 
 
 def accept_key(
-    config_file: Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)],
+    config_file: ConfigFile,
     name: Annotated[str, typer.Argument(help="The party whose key is another now.", show_default=False)],
     key: Annotated[
         str,
@@ -179,7 +187,7 @@ def accept_key(
 
 
 def agree(
-    config_file: Annotated[Path, typer.Argument(help="The party's TOML file.", show_default=False)],
+    config_file: ConfigFile,
     lines: Annotated[
         Path, typer.Argument(metavar="LINES", help="A file with the lines that the operator sent.", show_default=False)
     ],

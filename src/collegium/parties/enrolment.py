@@ -15,17 +15,15 @@ from pydantic import TypeAdapter
 from collegium.data.task import Task
 from collegium.data.values import check_party_name
 from collegium.errors import ConfigurationError, IdentityError, StorageError
-from collegium.limits import FEW_PARTIES
-from collegium.parties.config import PartyConfig
+from collegium.parties.config import OwnRecords, PartyConfig
 from collegium.parties.known_roster import KnownRoster, begin
 from collegium.parties.policy import PolicyConfig
 from collegium.protocol.codec import parse_json
-from collegium.protocol.enrolment import request_certificate
+from collegium.protocol.enrolment import Enrolled, request_certificate
 from collegium.protocol.identities import Credentials, install_certificate
 from collegium.protocol.roster import AnnouncedTerms, Roster
 from collegium.settings import filled, toml_value, validate_config
 from collegium.whole_files import write_whole
-from collegium_accounting.mechanisms import SumMode
 
 CREDENTIALS, ROSTER, PARTY, POLICY = "credentials", "roster.json", "party.toml", "policy.toml"
 TASKS = "tasks.json"
@@ -38,6 +36,9 @@ ANNOUNCED = {
     *LIMITS,
 }
 """Settings of a policy that follow from what a consortium announces."""
+
+EXAMPLE_RECORDS = OwnRecords(source="records.csv")
+"""What party.toml names where nobody has said yet where the records are."""
 
 _TASKS = TypeAdapter(tuple[Task, ...])
 
@@ -52,15 +53,12 @@ class Enrolment:
     """With whom this party is summed as things stand: those of the parties that a person named who have enrolled."""
     refused: str | None
     """Why the announced roster, or a part of it, was not taken over."""
-    expected: tuple[str, ...]
-    """Whom the coordinator expects, by its own word."""
-    few_parties: bool
-    """Whether the consortium means to sum the votes of fewer than five parties exactly."""
-    terms: AnnouncedTerms
-    """What the consortium means to ask now; a policy of an earlier enrolment may agree to less."""
+    told: Enrolled
+    """What the coordinator said, by its own word: whom it expects, and what it means to ask now; a policy of an earlier
+    enrolment may agree to less."""
 
 
-def enrol(  # noqa: PLR0913 -- each is an option of the command
+def enrol(  # noqa: PLR0913 -- what a person was told or decides, by name
     address: str,
     name: str,
     code: str,
@@ -68,17 +66,13 @@ def enrol(  # noqa: PLR0913 -- each is an option of the command
     folder: Path,
     *,
     parties: Collection[str] = (),
-    data: str = "records.csv",
-    query: str | None = None,
-    label: str | None = None,
-    group: str | None = None,
-    one_row_each: bool | None = None,
+    records: OwnRecords = EXAMPLE_RECORDS,
 ) -> Enrolment:
     """Enrol, or renew the certificate where ``folder`` holds the keys of a party that is enrolled.
 
     Files that the institution may have edited are kept. ``parties`` are whom it agreed to be summed with, as a person
-    typed them; where ``party.toml`` is there already, it says so. Nothing of it comes from the coordinator. See
-    `request_certificate` for what is checked before the code is sent, and for errors.
+    typed them, and ``records`` its own; where ``party.toml`` is there already, it says both. Nothing of it comes from
+    the coordinator. See `request_certificate` for what is checked before the code is sent, and for errors.
 
     Raises
     ------
@@ -87,7 +81,7 @@ def enrol(  # noqa: PLR0913 -- each is an option of the command
     """
     named, least = _typed(folder / PARTY, parties)
     credentials = folder / CREDENTIALS
-    answer, authority_pem = request_certificate(address, name, "party", code, fingerprint, credentials)
+    answer, authority_pem = request_certificate(address, name, code, fingerprint, credentials)
     roster = parse_json(Roster, answer.roster_json, "a roster")
     enrolled = install_certificate(credentials, "party", answer.certificate_pem.encode(), authority_pem)
     roster.admit(enrolled.subject)
@@ -104,16 +98,15 @@ def enrol(  # noqa: PLR0913 -- each is an option of the command
         "party.toml",
         sessions=toml_value(answer.sessions),
         parties=toml_value(named),
-        source=toml_value(data),
-        query=f"\nquery = {toml_value(query)}" if query else "",
-        label=f"label = {toml_value(label)}" if label else '# label = "y"  # the column of the class',
-        whose=_whose(group, one_row_each),
+        source=toml_value(records.source),
+        query=f"\nquery = {toml_value(records.query)}" if records.query else "",
+        label=f"label = {toml_value(records.label)}" if records.label else '# label = "y"  # the column of the class',
+        whose=_whose(records),
     )
     for file, text in ((folder / PARTY, settings), (folder / POLICY, policy_text(answer.terms))):
         if not file.exists():
             write_whole(file, text)
-    few = answer.terms.sum_mode == SumMode.MASKED and len(known.vouched) < FEW_PARTIES
-    return Enrolment(enrolled, folder / PARTY, known, refused, answer.expected, few, answer.terms)
+    return Enrolment(enrolled, folder / PARTY, known, refused, answer)
 
 
 def _typed(party_file: Path, parties: Collection[str]) -> tuple[list[str], int]:
@@ -133,11 +126,11 @@ def _typed(party_file: Path, parties: Collection[str]) -> tuple[list[str], int]:
     return list(parties), 1
 
 
-def _whose(group: str | None, one_row_each: bool | None) -> str:
+def _whose(records: OwnRecords) -> str:
     """The line of party.toml that says whose a row is, or shows how to say it."""
-    if group:
-        return f"group = {toml_value(group)}"
-    return '# group = "id"' if one_row_each is None else f"one_row_each = {toml_value(one_row_each)}"
+    if records.group:
+        return f"group = {toml_value(records.group)}"
+    return '# group = "id"' if records.persons is None else f"one_row_each = {toml_value(records.persons)}"
 
 
 def keep_tasks(folder: Path, tasks: Collection[Task]) -> None:

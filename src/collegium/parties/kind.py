@@ -5,6 +5,7 @@ entry-point group ``collegium.party_kinds``.
 """
 
 import json
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from collegium.data.task import Task, TeacherSettings
 from collegium.data.values import ArraySpec
 from collegium.errors import DataError
 from collegium.extras import INSTALLED_BY
+from collegium.logs import event
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.protocol.question import PoolRange, Question
@@ -26,6 +28,8 @@ from collegium.protocol.requests import ShowReleased
 from collegium.whole_files import write_whole
 from collegium_accounting.extras import Registry
 from collegium_accounting.units import IntArray
+
+_log = logging.getLogger(__name__)
 
 ENTRY_POINT_GROUP = "collegium.party_kinds"
 
@@ -69,14 +73,21 @@ class Institution:
         inputs: NDArray[Any] = self.pools.open(asked.pool_sha256)[np.array(asked.indices)]
         return inputs
 
-    def keep(self, file: str, said: Mapping[str, Any]) -> None:
-        """Keep what only the institution may read, in place of what ``file`` of its folder held before; see `kept`."""
+    def note(self, file: str, said: Mapping[str, Any], code: str, otherwise: str) -> None:
+        """Log the ``warning`` of what was found, or else ``otherwise``; keep all of it in place of what ``file`` held.
+
+        Only the institution may read that file of its folder; see `kept`.
+        """
+        if warning := said["warning"]:
+            _log.warning("party %s: %s", self.name, warning, extra=event(code, party=self.name))
+        else:
+            _log.info("party %s: %s", self.name, otherwise)
         if self.folder is not None:
             write_whole(self.folder / file, json.dumps(said), mode=0o600)
 
 
 def kept(file: Path) -> dict[str, Any]:
-    """What `Institution.keep` wrote; empty where there is nothing."""
+    """What `Institution.note` kept; empty where there is nothing."""
     try:
         said: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -35,13 +35,14 @@ class KnownLedger:
 
     def head(self) -> Head | None:
         """The last entry that this party was shown, None where there was none."""
-        return None if self._book is None else self._book.head()
+        return None if self._book is None else self._book.head()[0]
 
     def __call__(self, request: Request) -> LedgerHead:
         """Follow the entries that the coordinator shows. Raises LedgerRefused unless they follow the kept head."""
         assert isinstance(request.body, ShowLedger)
-        kept, asked = self.head(), replace(request, body=replace(request.body, settled=())).fingerprint()
-        if self._book is not None and kept is not None and self._book.shown() == asked:
+        kept, shown = (None, b"") if self._book is None else self._book.head()
+        asked = replace(request, body=replace(request.body, settled=())).fingerprint()
+        if shown == asked:
             return self._followed(str(kept))  # its reply was lost
         reached = Head.parse(request.body.after) if request.body.after else None
         self._refused = reached != kept and self._book is not None
@@ -51,7 +52,11 @@ class KnownLedger:
                 "copy or another ledger took its place; ask the consortium"
             )
         for line in request.body.terms:
-            self._check_terms(line)
+            try:
+                check_terms(read_terms(line))
+            except LedgerCorrupt as error:
+                self._understated = True
+                raise LedgerRefused(f"the coordinator's ledger cannot be followed: {error}") from None
         self._understated = False
         for digest in request.body.digests:
             reached = following(reached, digest)
@@ -62,14 +67,6 @@ class KnownLedger:
     def _followed(self, head: str) -> LedgerHead:
         agreed = listed({} if self._book is None else self._book.agreed())
         return LedgerHead(head, b"" if self._sign is None else self._sign(followed(head, agreed)), agreed)
-
-    def _check_terms(self, line: bytes) -> None:
-        """Refuse to follow an entry that states less than its mechanism costs."""
-        try:
-            check_terms(read_terms(line))
-        except LedgerCorrupt as error:
-            self._understated = True
-            raise LedgerRefused(f"the coordinator's ledger cannot be followed: {error}") from None
 
     def check(self, request: Request) -> None:
         """Raise LedgerRefused where a coordinator that has shown another ledger asks, or wants a sum opened."""

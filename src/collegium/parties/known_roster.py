@@ -75,9 +75,9 @@ class KnownRoster(Mapping[str, bytes]):
             strangers = [name for name in fresh.admitted() if name not in self.vouched]
             named = fresh.only(self.vouched)
             changed = {
-                name: _with_first_key(entry, kept.parties[name])
+                name: first.model_copy(update={"admitted": first.admitted and entry.admitted})
                 for name, entry in named.parties.items()
-                if name in kept.parties and kept.parties[name].signing_key != entry.signing_key
+                if (first := kept.parties.get(name)) is not None and first.signing_key != entry.signing_key
             }
             swapped = [name for name in named.admitted() if name in changed]
             self.unnamed = (*strangers, *swapped)
@@ -153,7 +153,3 @@ def accept_key(path: Path, name: str, key: str) -> str | None:
 
 def _lock(path: Path) -> Path:
     return path.with_name(f".{path.stem}.lock")
-
-
-def _with_first_key(fresh: RosterEntry, kept: RosterEntry) -> RosterEntry:
-    return kept.model_copy(update={"admitted": kept.admitted and fresh.admitted})

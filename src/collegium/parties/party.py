@@ -23,14 +23,13 @@ from collegium.logs import event, raised_at
 from collegium.models.devices import check_device
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
-from collegium.parties.held_sums import HeldSums
 from collegium.parties.kind import Asked, Institution, PartyKind, check_inputs, party_kinds
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.policy import DEFAULT_RECORD_RHO, Policy, PolicyConfig, described, require_suits
-from collegium.parties.summing import Membership, SumHandler, noise_for
+from collegium.parties.summing import Membership, SecureSums
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.kinds import OwnTeacher, settings_here
-from collegium.parties.teachers.specs import TeacherStore
+from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 from collegium.parties.teachers.splits import KEY_BYTES, load_or_create_key
 from collegium.protocol.messages import Reply, Request
 from collegium.protocol.question import Question
@@ -157,25 +156,17 @@ class Party:
         report = progress or (lambda ready, wanted: None)
 
         def fit(settings: TeacherSettings) -> TeacherEnsemble:
+            factory = TeacherFactory(settings_here(settings, own_teacher), task, tuple(allowed_imports))
+            specs = specs_of(name, examples, factory, key=key, store=store)
             return TeacherEnsemble(
-                name,
-                examples,
-                task,
-                settings_here(settings, own_teacher),
-                key=key,
-                store=store,
-                device=device,
-                threads=threads,
-                allowed_imports=allowed_imports,
-                progress=lambda ready: report(ready, settings.per_party),
+                specs, device=device, threads=threads, progress=lambda ready: report(ready, len(specs))
             )
 
         self._fit_anew, self._ensembles = fit, Latest[str, TeacherEnsemble](_MAX_ENSEMBLES)
         # Where nothing is counted (simulations), sums are this process's alone.
         self._counts, self._book = account is not None, account or AnswerBook(None, name, PolicyConfig(), None)
         self._roster: Mapping[str, bytes] = {} if membership is None else membership.roster
-        seed = None if membership is None else membership.noise_seed
-        self.sums = HeldSums(self._book, lambda question: noise_for(question, name, seed))
+        self.sums = SecureSums(name, membership, self._book, self._asked, self._leave)
         book = cache(lambda: account or AnswerBook(folder, name, PolicyConfig(), None))
         kept = folder, device, self.ensembles, book, record_rho, disk_bytes
         self._own = Institution(name, examples, task, pools, key, *kept)
@@ -191,9 +182,7 @@ class Party:
         if not task.multilabel:  # teachers name one class a record
             self._handlers[Fit] = self._fit
         if membership is not None:
-            self._handlers[SecureSumStep] = SumHandler(
-                name, membership, self._book, self.sums, self._asked, self._leave
-            )
+            self._handlers[SecureSumStep] = self.sums
         self._policy = policy
         self._lock = threading.Lock()
 
@@ -242,15 +231,16 @@ class Party:
         assert isinstance(ask, Ask)
         question, kind = ask.question, self._kind(ask.question.kind)
         self._admit(question, kind)
-        if (asked := self._asked(run_id, question, self._roster)) is not None:
+        clear = question.terms.sum_mode == "clear"
+        if (asked := self._asked(run_id, question, {} if clear else self._roster)) is not None:
             self._book.check(asked)
-        if question.terms.sum_mode == "clear":
+        if clear:
             counts = self._bounded(kind, ask, run_id)
-            if (asked := self._asked(run_id, question, {})) is not None:
+            if asked is not None:
                 counts, left_before = self._book.kept(asked, counts)
                 self._book.leave(asked, counts, left_before)
             return Counts(counts)
-        return self.sums.prepare(request, ask, lambda: self._bounded(kind, ask, run_id))
+        return self.sums.prepare(request, lambda: self._bounded(kind, ask, run_id))
 
     def _asked(self, run_id: str, question: Question, roster: Mapping[str, bytes]) -> Answer | None:
         """What the book is asked for an answer that is summed over ``roster``; None where nothing is counted."""

@@ -2,30 +2,47 @@
 
 Which counts, how many of them and with how much noise follow from the question that the party answered with
 ``Prepared``; the coordinator's proposal for the sum must agree with it.
+
+What a sum needs until it was opened is in the answer book: a vector and its noise until they are masked, the masked
+bytes until a list is signed, and shares of others' secrets until the sum was opened, or for as long as the institution
+says. Vector and noise are in a table of their own, which is written once, as the row of the sum is written anew at each
+step. Noise is drawn once, when the vector is kept: a round has one vector, and serves once. Of a round that is over,
+its name stays.
 """
 
+import json
+import math
 import os
-from collections.abc import Callable, Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from collegium.clock import utc_now
 from collegium.errors import ProtocolViolation, UnnamedParties
+from collegium.latest import Latest
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
-from collegium.parties.held_sums import HeldSum, HeldSums
 from collegium.parties.policy import described
 from collegium.protocol.messages import Request
 from collegium.protocol.question import Question
-from collegium.protocol.replies import SecureSumAnswer
+from collegium.protocol.replies import Prepared, SecureSumAnswer
 from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import PartySum, Phase, SumSetup, accept_parameters
 from collegium.protocol.secure_sum.errors import InsufficientPlan
 from collegium.protocol.secure_sum.groups import group_of
 from collegium.protocol.secure_sum.messages import phase_of
+from collegium.protocol.secure_sum.state import PartyState
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 from collegium_accounting.noise.sources import source_of
 from collegium_accounting.units import IntArray
+
+MAX_PREPARED = 8
+"""Rounds of which nothing left yet; the oldest makes room for another, as nothing was counted for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,62 +79,148 @@ OnLeaving = Callable[[str, Ask], None]
 """Called with the run and what was asked; what it raises keeps the answer here."""
 
 
-class SumHandler:
-    """Answers the phases of secure sums over prepared answers; each step is in the answer book before its reply leaves.
+@dataclass(frozen=True, eq=False)
+class HeldSum:
+    """One round of a party.
 
     Parameters
     ----------
-    book : keeps the sums that ``held`` tells of, and counts and charges what it is ``asked`` for.
+    key : its run and its own name.
+    ask : what was asked for.
+    setup : what its sum was begun under; None before.
+    left_before : which of the inputs had left before it began, shape ``[queries]``; None where nothing is counted.
+    state : what the steps of its sum so far left; None before the first.
+    vector, noise : int64, shape ``[queries, entries]`` and ``[length]``; None once they are masked, or without noise.
+    """
+
+    key: tuple[str, str]
+    ask: Ask
+    setup: SumSetup | None
+    left_before: NDArray[np.bool_] | None
+    state: PartyState | None
+    vector: IntArray | None
+    noise: IntArray | None
+
+
+class SecureSums:
+    """Prepares answers, and answers the phases of their sums; each step is in the book before its reply leaves.
+
+    Parameters
+    ----------
+    membership : who the party is among the others; None where it only prepares answers.
+    book : keeps the sums, and counts and charges what it is ``asked`` for. Its policy says for how long what was not
+        opened is kept.
     leave : called before a masked vector leaves.
     """
 
     def __init__(
-        self, name: str, membership: Membership, book: AnswerBook, held: HeldSums, asked: Asked, leave: OnLeaving
+        self,
+        name: str,
+        membership: Membership | None,
+        book: AnswerBook,
+        asked: Asked,
+        leave: OnLeaving,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._name, self._membership = name, membership
-        self._book, self._held, self._asked, self._leave = book, held, asked, leave
+        self._book, self._asked, self._leave, self._clock = book, asked, leave, clock
+        self._setups: Latest[bytes, SumSetup] = Latest(MAX_PREPARED)
+        self._asks: Latest[tuple[str, str], Ask] = Latest(1)
+
+    def prepare(self, request: Request, answer: Callable[[], NDArray[Any]]) -> Prepared:
+        """Keep the counts that ``answer`` returns, and the noise for them; a round that is kept already keeps both.
+
+        Raises
+        ------
+        ProtocolViolation
+            If the round was prepared for another request.
+        """
+        ask = request.body
+        assert isinstance(ask, Ask)
+        key, asked = (request.run_id, ask.round_id), request.fingerprint()
+        with self._book.changing() as database:
+            known = database.execute("SELECT asked FROM sums WHERE run = ? AND round = ?", key).fetchone()
+        if known is None:
+            counts = answer().astype(np.int64)
+            noise = _noise_for(ask.question, self._name, self._membership)
+            sum_ = (*key, asked, request.to_bytes(), len(counts), self._clock().isoformat())
+            numbers = (*key, _packed(counts), None if noise is None else _packed(noise))
+            with self._book.changing() as database:
+                added = database.execute(
+                    "INSERT OR IGNORE INTO sums (run, round, asked, question, queries, began) "
+                    "VALUES (?, ?, ?, ?, ?, ?)",
+                    sum_,
+                )
+                if added.rowcount:
+                    database.execute("INSERT INTO numbers VALUES (?, ?, ?, ?)", numbers)
+                self._make_room(database)
+            self._asks.of(key, lambda: ask)
+        elif known != (asked,):
+            # Two vectors summed in one round would show their difference.
+            raise ProtocolViolation(f"round {ask.round_id} was prepared for other queries: use a fresh id")
+        return Prepared(ask.round_id)
+
+    def of(self, run_id: str, round_id: str) -> HeldSum:
+        """The round that was prepared under this name; ProtocolViolation without one, and where its sum was begun."""
+        held = self._find("sums.run = ? AND sums.round = ?", run_id, round_id)
+        if held is None or held.vector is None:
+            raise ProtocolViolation(f"no answer is prepared for round {round_id[:128]}: ask for it first")
+        if held.setup is not None:
+            raise ProtocolViolation(f"round {round_id[:128]} was begun before: a round id serves once")
+        return held
 
     def __call__(self, request: Request) -> SecureSumAnswer:
-        assert isinstance(request.body, SecureSumStep)
+        """The reply to one step of a sum."""
+        assert isinstance(request.body, SecureSumStep) and self._membership is not None
         step = request.body.message
         phase = phase_of(step)
-        with self._book.changing():
-            held = self._held.under(step.setup, numbers=phase is Phase.MASK)
+        with self._book.changing() as database:
+            held = self._find("setup = ?", step.setup)
             if held is None and phase is Phase.ADVERTISE:
-                held = self._begin(request.run_id, step.advertise_keys.parameters)
+                held = self._begin(request.run_id, step.advertise_keys.parameters, self._membership)
             if held is None or held.setup is None or held.setup.digest != step.setup:
                 raise ProtocolViolation("this party takes no part in that sum: begin with a new round")
-            setup, before = held.setup, held.state
             running = PartySum(
-                setup,
+                held.setup,
                 self._name,
                 self._membership.sign,
                 None if held.vector is None else held.vector.reshape(-1),
                 held.noise,
-                self._membership.random_bytes(f"{setup.round_id}/{phase.name}"),
-                before,
+                self._membership.random_bytes(f"{held.setup.round_id}/{phase.name}"),
+                held.state,
             )
             reply = SecureSumAnswer(running.handle(step))
-            if running.state is before:
+            if running.state is held.state:
                 return reply
-            asked = self._asked(held.run_id, held.ask.question, setup.roster) if phase >= Phase.MASK else None
-            if phase is Phase.MASK:
-                assert held.vector is not None  # it is kept until it is masked
-                if asked is not None:
-                    self._book.leave(asked, held.vector, held.left_before)
-                self._leave(held.run_id, held.ask)
-            elif phase is Phase.SIGN and asked is not None:
-                self._book.sign(asked, running.opened if asked.exact else running.signed)
-            if before is None:
-                self._held.begin(held, running.state)
-            else:
-                self._held.keep(held, running.state, masked=phase >= Phase.MASK)
+            if phase >= Phase.MASK:
+                self._count(held, held.setup, phase, running)
+                database.execute("DELETE FROM numbers WHERE run = ? AND round = ?", held.key)
+            state = running.state.to_bytes()
+            database.execute("UPDATE sums SET state = ? WHERE run = ? AND round = ?", (state, *held.key))
         if phase in (Phase.MASK, Phase.SIGN):
             self._book.erase()
         return reply
 
-    def _begin(self, run_id: str, parameters: pb.SumParameters) -> HeldSum:
-        member = self._membership
+    def _count(self, held: HeldSum, setup: SumSetup, phase: Phase, running: PartySum) -> None:
+        """Count and charge a vector that leaves, and bind it to the list that is signed."""
+        asked = self._asked(held.key[0], held.ask.question, setup.roster)
+        if phase is Phase.MASK:
+            assert held.vector is not None  # it is kept until it is masked
+            if asked is not None:
+                self._book.leave(asked, held.vector, held.left_before)
+            self._leave(held.key[0], held.ask)
+        elif phase is Phase.SIGN and asked is not None:
+            self._book.sign(asked, running.opened if asked.exact else running.signed)
+
+    def settle(self, setups: Iterable[bytes]) -> None:
+        """Forget the secrets of sums that were opened: the coordinator says that their results are kept."""
+        with self._book.changing() as database:
+            forgotten = [self._forget(database, "state IS NOT NULL AND setup = ?", setup) for setup in setups]
+        if any(forgotten):
+            self._book.erase()
+
+    def _begin(self, run_id: str, parameters: pb.SumParameters, member: Membership) -> HeldSum:
+        """The round whose sum begins, with what it is begun under, which is kept."""
         if parameters.consortium != member.consortium:
             raise ProtocolViolation(f"a sum of the consortium {parameters.consortium[:64]!r} is not ours")
         if names := member.unnamed():
@@ -127,19 +230,90 @@ class SumHandler:
         roster = group_of(member.roster, parameters.groups, self._name, parameters.left_out)
         demanded = colluding / max(1, len(roster))
         setup = accept_parameters(parameters, roster, collusion_fraction=demanded)
-        held = self._held.of(run_id, setup.round_id)
-        question, counts = held.ask.question, held.vector
-        assert counts is not None  # it is kept until it is masked
-        if setup.length != counts.size:
-            raise ProtocolViolation(f"a sum of {setup.length} entries does not fit the round's {counts.size} counts")
+        held = self.of(run_id, setup.round_id)
+        question, vector, left = held.ask.question, held.vector, None
+        assert vector is not None  # it is kept until it is masked
+        if setup.length != vector.size:
+            raise ProtocolViolation(f"a sum of {setup.length} entries does not fit the round's {vector.size} counts")
         if (setup.low, setup.high) != (question.low, question.high):
             # Another range would tell, by a value that does not fit, how large this party's own are.
             raise ProtocolViolation(f"a sum of values up to {setup.high} is not what this round's answers need")
         _check_noise(question, setup)
-        if (asked := self._asked(run_id, question, roster)) is None:
-            return replace(held, setup=setup)
-        vector, left_before = self._book.kept(asked, counts)
-        return replace(held, setup=setup, vector=vector, left_before=left_before)
+        if (asked := self._asked(run_id, question, roster)) is not None:
+            vector, left = self._book.kept(asked, vector)
+        begun = setup.digest, json.dumps(setup.about()), None if left is None else left.tobytes()
+        packed = _packed(vector)
+        with self._book.changing() as database:
+            database.execute(
+                "UPDATE sums SET setup = ?, terms = ?, left_before = ? WHERE run = ? AND round = ?", (*begun, *held.key)
+            )
+            database.execute(
+                "UPDATE numbers SET vector = ? WHERE run = ? AND round = ? AND vector != ?", (packed, *held.key, packed)
+            )
+        self._setups.of(setup.digest, lambda: setup)
+        return replace(held, setup=setup, vector=vector, left_before=left)
+
+    def _make_room(self, database: sqlite3.Connection) -> None:
+        """Forget the oldest rounds of which nothing left, and all that were kept for long enough."""
+        oldest = (self._clock() - self._book.sums_kept).isoformat()
+        self._forget(database, "began < ?", oldest)
+        waiting = database.execute(
+            "SELECT sums.rowid FROM sums JOIN numbers USING (run, round) "
+            "ORDER BY began DESC, sums.rowid DESC LIMIT -1 OFFSET ?",
+            (MAX_PREPARED,),
+        ).fetchall()
+        for (row,) in waiting:
+            self._forget(database, "rowid = ?", row)
+
+    def _forget(self, database: sqlite3.Connection, which: str, value: object) -> int:
+        """Leave of these rounds the name alone; it is never prepared again. Returns how many there were."""
+        rounds = f"SELECT run, round FROM sums WHERE {which}"
+        database.execute(f"DELETE FROM numbers WHERE (run, round) IN ({rounds})", (value,))
+        changed = database.execute(
+            f"UPDATE sums SET question = NULL, terms = NULL, left_before = NULL, state = NULL WHERE {which}", (value,)
+        )
+        return changed.rowcount
+
+    def _find(self, which: str, *values: object) -> HeldSum | None:
+        """The round that this is true of; None without one, and where it is over."""
+        with self._book.changing() as database:
+            row = database.execute(
+                "SELECT run, round, question, setup, terms, left_before, state, numbers.vector, numbers.noise "
+                f"FROM sums LEFT JOIN numbers USING (run, round) WHERE {which}",
+                values,
+            ).fetchone()
+        if row is None or row[2] is None:
+            return None
+        run_id, round_id, question, digest, terms, left, state, vector, noise = row
+        key = run_id, round_id
+        ask = self._asks.of(key, lambda: _asked(question))
+        shape = ask.question.shape
+        return HeldSum(
+            key,
+            ask,
+            None if terms is None else self._setups.of(digest, lambda: SumSetup.of(json.loads(terms))),
+            None if left is None else np.frombuffer(left, dtype=np.bool_),
+            None if state is None else PartyState.from_bytes(state),
+            None if vector is None else _unpacked(vector, shape),
+            None if noise is None else _unpacked(noise, shape).reshape(-1),
+        )
+
+
+def _packed(numbers: NDArray[Any]) -> bytes:
+    """Whole numbers in four bytes each where all fit, else in eight."""
+    narrow = numbers.astype(np.int32)
+    return (narrow if np.array_equal(narrow, numbers) else numbers.astype(np.int64)).tobytes()
+
+
+def _unpacked(kept: bytes, shape: tuple[int, int]) -> IntArray:
+    """What `_packed` gave of numbers of this shape, as int64."""
+    return np.frombuffer(kept, dtype=f"i{len(kept) // math.prod(shape)}").astype(np.int64).reshape(shape)
+
+
+def _asked(question: bytes) -> Ask:
+    body = Request.from_bytes(question).body
+    assert isinstance(body, Ask)
+    return body
 
 
 def _check_noise(question: Question, setup: SumSetup) -> None:
@@ -166,13 +340,10 @@ def _check_noise(question: Question, setup: SumSetup) -> None:
         raise ProtocolViolation("the room left for noise does not follow from the terms")
 
 
-def noise_for(question: Question, name: str, seed: int | None) -> IntArray | None:
-    """The share of the noise that the party called ``name`` adds, ``[length]``; None where the coordinator adds it.
-
-    ``seed`` is that of research, see `Membership`.
-    """
+def _noise_for(question: Question, name: str, member: Membership | None) -> IntArray | None:
+    """The share of the noise that the party called ``name`` adds, ``[length]``; None where the coordinator adds it."""
     described(question)  # refuses what the party does not answer
-    share = question.share
+    share, seed = question.share, None if member is None else member.noise_seed
     rows, entries = question.shape
     if share is None or seed is None:
         return None if share is None else share.draw(rows * entries, source_of(None))

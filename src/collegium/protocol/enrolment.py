@@ -13,11 +13,11 @@ import secrets
 import socket
 import ssl
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from collegium.data.task import Task
 from collegium.errors import (
@@ -30,7 +30,7 @@ from collegium.errors import (
     error_for_code,
 )
 from collegium.limits import MAX_JSON_BYTES, MAX_PARTIES, MAX_ROSTER_BYTES, MAX_TEXT_CHARS
-from collegium.protocol.certificates import Role, read_certificate, read_subject
+from collegium.protocol.certificates import read_certificate, read_subject
 from collegium.protocol.channels import split_address
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, TLS_KEY, create_identity
 from collegium.protocol.roster import AnnouncedTerms
@@ -61,12 +61,6 @@ class AskEnrolment(Frozen):
     request_pem: str = Field(max_length=16 * 1024)
 
 
-class Ask(Frozen):
-    """A request for enrolment: one of the two above."""
-
-    body: AskAuthority | AskEnrolment = Field(discriminator="ask")
-
-
 class AuthorityIs(Frozen):
     """The answer to `AskAuthority`."""
 
@@ -95,6 +89,10 @@ class Declined(Frozen):
 
 
 Answer = TypeVar("Answer", AuthorityIs, Enrolled)
+
+_ASK: TypeAdapter[AskAuthority | AskEnrolment] = TypeAdapter(
+    Annotated[AskAuthority | AskEnrolment, Field(discriminator="ask")]
+)
 
 
 def new_code() -> str:
@@ -147,7 +145,7 @@ def load_chain(context: ssl.SSLContext, folder: Path) -> None:
 def read_ask(line: bytes) -> AskAuthority | AskEnrolment:
     """The request in a line of JSON. Raises ProtocolViolation for anything else."""
     try:
-        return Ask.model_validate_json(b'{"body":' + line + b"}").body
+        return _ASK.validate_json(line)
     except ValidationError as error:
         raise ProtocolViolation("not a request for enrolment: install the same version of Collegium") from error
 
@@ -169,15 +167,7 @@ def fetch_authority(address: str, fingerprint: str) -> bytes:
     return pem
 
 
-def ask_enrolment(address: str, authority_pem: bytes, ask: AskEnrolment) -> Enrolled:
-    """Enrol at a coordinator whose certificate that authority issued. Raises the error that it answers, if any."""
-    context = ssl.create_default_context(cadata=authority_pem.decode("ascii"))
-    return _exchange(address, context, ask, Enrolled)
-
-
-def request_certificate(
-    address: str, name: str, role: Role, code: str, fingerprint: str, folder: Path
-) -> tuple[Enrolled, bytes]:
+def request_certificate(address: str, name: str, code: str, fingerprint: str, folder: Path) -> tuple[Enrolled, bytes]:
     """Make the keys that ``folder`` lacks and have them certified. Returns the answer and the authority's PEM.
 
     The authority at ``address`` is checked against the fingerprint, and the coordinator against the authority,
@@ -194,10 +184,10 @@ def request_certificate(
     if held.exists() and read_certificate(held.read_bytes()) != read_certificate(authority_pem):
         raise IdentityError(f"{folder} holds the keys for another consortium: choose another folder")
     make_folder(folder.parent, mode=0o700)
-    request_pem = create_identity(folder, name, role).decode()
-    return ask_enrolment(address, authority_pem, AskEnrolment(name=name, code=code, request_pem=request_pem)), (
-        authority_pem
-    )
+    request_pem = create_identity(folder, name, "party").decode()
+    context = ssl.create_default_context(cadata=authority_pem.decode("ascii"))
+    ask = AskEnrolment(name=name, code=code, request_pem=request_pem)
+    return _exchange(address, context, ask, Enrolled), authority_pem
 
 
 def _exchange(address: str, context: ssl.SSLContext, ask: AskAuthority | AskEnrolment, kind: type[Answer]) -> Answer:
@@ -235,15 +225,14 @@ def _require_coordinator(secured: ssl.SSLSocket) -> None:
 def _read_answer(address: str, line: bytes, kind: type[Answer]) -> Answer:
     if not line.endswith(b"\n"):
         raise ProtocolViolation(f"the enrolment at {address} gave no whole answer: check the address, or try again")
+    either: Any = kind | Declined
     try:
-        return kind.model_validate_json(line)
-    except ValidationError:
-        pass
-    try:
-        declined = Declined.model_validate_json(line)
+        answer: Answer | Declined = TypeAdapter(either).validate_json(line)
     except ValidationError as error:
         raise ProtocolViolation(f"what answers at {address} is no enrolment: check the address") from error
-    raise error_for_code(declined.error, declined.message[:MAX_TEXT_CHARS])
+    if isinstance(answer, Declined):
+        raise error_for_code(answer.error, answer.message[:MAX_TEXT_CHARS])
+    return answer
 
 
 def answer_line(answer: AuthorityIs | Enrolled | CollegiumError) -> bytes:

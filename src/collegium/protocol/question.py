@@ -42,7 +42,7 @@ QuestionClass = TypeVar("QuestionClass", bound="type[Question]")
 
 
 @dataclass(frozen=True)
-class Terms:
+class QuestionTerms:
     """What will be done with the answers. The party's policy decides on the basis of these terms.
 
     Parameters
@@ -80,7 +80,7 @@ class Terms:
         require(least <= self.honest_survivors <= most, "honest survivors are stated for masked+noised, and only there")
 
     @classmethod
-    def of(cls, mechanism: Mechanism, sum_mode: str, stage: str = WHOLE_MECHANISM, honest: int = 0) -> "Terms":
+    def of(cls, mechanism: Mechanism, sum_mode: str, stage: str = WHOLE_MECHANISM, honest: int = 0) -> "QuestionTerms":
         """The terms under which parties are asked to answer for ``mechanism``; ``honest`` survivors as above."""
         return cls(mechanism.name, numbers_of(mechanism), mechanism.adjacencies[0].value, sum_mode, stage, honest)
 
@@ -170,7 +170,7 @@ class Question(ABC):
     per_row: ClassVar[tuple[str, ...]] = ("inputs",)
     """Fields with one value for each row of the answer; `detail` tells them row by row."""
 
-    terms: Terms
+    terms: QuestionTerms
     ledger_id: str
 
     def __post_init__(self) -> None:

@@ -253,7 +253,7 @@ def fit_cohort(run: PreparedRun, on_progress: OnProgress | None = None) -> int:
     config, teachers = run.config, run.config.teachers
     if teachers is None or teachers.kind not in {*BUILT_IN, *installed_kinds()}:
         return 0
-    factory = TeacherFactory(teachers.kind, teachers.options, config.task, own_kinds(config))
+    factory = TeacherFactory(teachers, config.task, own_kinds(config))
     if not on_cuda(factory, config.engine.device):
         return 0
     missing = []
@@ -261,10 +261,10 @@ def fit_cohort(run: PreparedRun, on_progress: OnProgress | None = None) -> int:
         records = load(member.source, config.task, data_root=None)
         key = load_or_create_key(member.folder) if config.seed is None else simulated_key(config.seed, member.name)
         store = TeacherStore(member.folder / "teachers")
-        for spec in specs_of(member.name, records, factory, teachers, key=key, store=store):
-            if not store.load_into(spec.unfitted(factory), spec.name, device="cpu"):
+        for spec in specs_of(member.name, records, factory, key=key, store=store):
+            if not store.load_into(spec.unfitted(), spec.name, device="cpu"):
                 missing.append(spec)
-    for done, _ in enumerate(fit_teachers(factory, missing, device=config.engine.device, threads=1), start=1):
+    for done, _ in enumerate(fit_teachers(missing, device=config.engine.device, threads=1), start=1):
         if on_progress is not None:
             on_progress(Progress("fit", done, len(missing)))
     return len(missing)

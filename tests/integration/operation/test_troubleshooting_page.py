@@ -38,7 +38,7 @@ from collegium.parties.session import PartySession
 from collegium.protocol.identities import SIGNING_KEY, Credentials, create_identity, install_certificate, load_authority
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Reply, Request
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask
 from collegium.protocol.roster import AnnouncedLimits, AnnouncedTerms
@@ -185,7 +185,7 @@ def file_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def refusals() -> Iterator[str]:
     """What a party's policy says, as the coordinator shows it."""
-    terms = Terms("gnmax", {"sigma": 2.0}, sum_mode="masked")
+    terms = QuestionTerms("gnmax", {"sigma": 2.0}, sum_mode="masked")
     asked = CastVotes(terms, "ledger", TeacherSettings(kind="linear"), PoolRange("0" * 64, (0,)), classes=2)
     hour = NOW.hour
     for policy in (

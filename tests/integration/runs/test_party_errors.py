@@ -28,7 +28,7 @@ from collegium.errors import PoolMismatch
 from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import AUTHORITY, CERTIFICATE, create_identity, issue_kit
 from collegium.protocol.kinds.teacher_votes import CastVotes
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, HoldPool
 from collegium.protocol.roster import Roster
@@ -118,7 +118,7 @@ def test_a_pool_whose_digest_differs_and_votes_on_a_pool_that_is_not_there(conso
         assert isinstance(sent, Failure) and isinstance(sent.error(), PoolMismatch), sent
         held = consortium.parties.ask({"ash": HoldPool(spec)}, timeout_s=COMMAND_S)["ash"]
         assert isinstance(held, PoolState) and not held.complete
-        terms = Terms("gnmax", {"sigma": 40.0}, "replace", "masked")
+        terms = QuestionTerms("gnmax", {"sigma": 40.0}, "replace", "masked")
         asked = PoolRange(spec.sha256, (0, 1))
         question = CastVotes(terms, "ledger", TeacherSettings(kind="constant"), asked, len(TASK.classes))
         votes = consortium.parties.ask({"ash": Ask("round-1", question)}, timeout_s=COMMAND_S)["ash"]

@@ -37,7 +37,7 @@ from collegium.logs import LogFormat, configure_logging
 from collegium.parties.teachers.splits import KEY_FILE
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium.protocol.replies import Counts
 from collegium.protocol.requests import Ask
 
@@ -112,7 +112,7 @@ class Run:
         config = self.consortium.config.run
         pool, labels = load_public(config, None).pool.x, read_labels(self.consortium.served / "run" / "labels.csv")
         asked = CastVotes(
-            Terms("gnmax", {"sigma": 40.0}, sum_mode="clear"),
+            QuestionTerms("gnmax", {"sigma": 40.0}, sum_mode="clear"),
             "ledger",
             config.teachers,
             PoolRange(array_spec(pool).sha256, tuple(index for index, _ in labels)),

@@ -16,9 +16,8 @@ from collegium.coordinator.journal import Begun, Journal
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached, StorageError
 from collegium.parties.answer_book import AnswerBook
-from collegium.parties.held_sums import HeldSums
 from collegium.parties.policy import PolicyConfig
-from collegium.parties.summing import Membership, SumHandler, noise_for
+from collegium.parties.summing import Membership, SecureSums
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.messages import Reply, Request
@@ -50,16 +49,8 @@ class MaskingParty:
     def __post_init__(self) -> None:
         name = self.inner.name
         book = AnswerBook(None, name, PolicyConfig(), None)
-        self.held = HeldSums(book, lambda question: noise_for(question, name, None))
         membership = Membership("trial", ROSTER, KEYS[name].sign)
-        self.sums = SumHandler(
-            name,
-            membership,
-            book,
-            self.held,
-            lambda run_id, question, roster: None,
-            self.note_leaving,
-        )
+        self.sums = SecureSums(name, membership, book, lambda run_id, question, roster: None, self.note_leaving)
 
     def handle(self, request):
         if isinstance(request, Ask):
@@ -68,7 +59,7 @@ class MaskingParty:
             counts = votes.counts.copy()
             counts[0, 0] += self.lie
             self.prepared[request.round_id] = (request, counts)
-            return self.held.prepare(Request("id", "trial", request), request, lambda: counts)
+            return self.sums.prepare(Request("id", "trial", request), lambda: counts)
         if isinstance(request, SecureSumStep):
             self.steps += 1
             if self.steps > self.gone_after:

@@ -13,10 +13,12 @@ from support.party_requests import LINEAR
 from collegium.coordinator.journal import Journal, OpenSum
 from collegium.errors import StorageError
 from collegium.protocol.kinds.teacher_votes import CastVotes
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium.protocol.secure_sum import CoordinatorSum, Phase
 
-QUESTION = CastVotes(Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), "ledger", LINEAR, PoolRange("0" * 64, (0,)), 3)
+QUESTION = CastVotes(
+    QuestionTerms("gnmax", {"sigma": 40.0}, sum_mode="masked"), "ledger", LINEAR, PoolRange("0" * 64, (0,)), 3
+)
 PARTIES = 13
 """Numbers of two digits among them: they have another order as texts."""
 VOTES = np.random.default_rng(0).integers(0, 9, (PARTIES, 3))
@@ -35,8 +37,9 @@ def kept(tmp_path: Path) -> LocalRound:
     made = local_round(VOTES, 0, 9)
     while made.coordinator.phase is not Phase.SIGN:
         step(made, made.coordinator, frozenset({"party-0004"} if made.coordinator.phase is Phase.MASK else ()))
-    assert made.coordinator.collected is not None
-    Journal(tmp_path).keep_open(OpenSum(("one",), QUESTION, 7, {"party-0000": 5}, (made.coordinator.collected,)))
+    Journal(tmp_path).keep_open(
+        OpenSum(("one",), QUESTION, 7, {"party-0000": 5}, (made.coordinator.opening.collected,))
+    )
     return made
 
 

@@ -24,7 +24,7 @@ from collegium.parties import kind
 from collegium.parties.kind import Asked, PartyKind
 from collegium.protocol import question
 from collegium.protocol.kinds.record_counts import CountRecords
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium_accounting.game.gaussian import gaussian_mechanism_profile
 from collegium_accounting.mechanisms.record_counts import ONE
 from collegium_accounting.units import IntArray
@@ -78,7 +78,7 @@ class MedianBySteps(OtherCounts):
     def parts_and_cells(cls, config: Any, settings: Any) -> tuple[int, int]:
         return 1, 2
 
-    def ask(self, terms: Terms, ledger_id: str, per_party: bool) -> AboveLimit:
+    def ask(self, terms: QuestionTerms, ledger_id: str, per_party: bool) -> AboveLimit:
         if len(self.before) + 1 == self.dies_in:
             raise Died
         limit, step = 500, 250

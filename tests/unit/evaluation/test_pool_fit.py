@@ -25,7 +25,7 @@ from collegium.models.features import Features
 from collegium.parties.party import Party, unrestricted
 from collegium.privacy.analysis.pool_fit import LEVEL, PoolFit, pool_fit
 from collegium.protocol.kinds.coverage import CountCoverage
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium.settings import validate_config
 from collegium_accounting.mechanisms import Adjacency, Unit
 from collegium_accounting.mechanisms.record_counts import ONE, RecordCounts
@@ -36,7 +36,7 @@ POOL = np.array([[0.0, 0.0], [1.0, 0.0], [8.0, 0.0], [0.0, 5.0]], dtype=np.float
 
 
 def asked(spec: CoverageSpec = SPEC, **changes: Any) -> CountCoverage:
-    terms = Terms.of(RecordCounts(sigma=9.0, parts=1, cells=spec.cells), "clear")
+    terms = QuestionTerms.of(RecordCounts(sigma=9.0, parts=1, cells=spec.cells), "clear")
     known = {"terms": terms, "ledger_id": "ledger", "per_party": False}
     return CountCoverage(**(known | {"coverage": spec, "pool_sha256": array_spec(POOL).sha256} | changes))
 
@@ -82,7 +82,7 @@ def test_a_liars_cells_are_refused() -> None:
     ):
         with pytest.raises(ProtocolViolation):
             replace(SPEC, **changes)  # type: ignore[arg-type]
-    more = Terms.of(RecordCounts(sigma=9.0, parts=1, cells=5), "clear")
+    more = QuestionTerms.of(RecordCounts(sigma=9.0, parts=1, cells=5), "clear")
     with pytest.raises(ProtocolViolation, match="count the cells"):
         asked(terms=more)
     with pytest.raises(CollegiumError, match="outside the pool"):

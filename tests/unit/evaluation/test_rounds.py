@@ -53,7 +53,7 @@ from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.kinds.evaluation import Evaluate
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import ShowReleased
 from collegium.protocol.roster import AnnouncedLimits, AnnouncedTerms
@@ -102,7 +102,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
     kept: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = kept.append  # type: ignore[method-assign]
-    logger = logging.getLogger("collegium.parties.kinds.evaluation")
+    logger = logging.getLogger("collegium.parties.kind")
     logger.addHandler(handler)
     coordinator = cg.Coordinator(
         parties,
@@ -313,7 +313,7 @@ def test_the_noise_of_a_share_is_the_least_that_keeps_it() -> None:
 
 
 def asked_of(file: bytes, mechanism: Any = None, **changes: Any) -> Evaluate:
-    terms = Terms.of(mechanism or of_classifiers(9.0, 2), "clear")
+    terms = QuestionTerms.of(mechanism or of_classifiers(9.0, 2), "clear")
     known = {"terms": terms, "ledger_id": "ledger", "student": file, "per_party": False}
     return Evaluate(**(known | {"classes": 2} | changes))
 
@@ -338,7 +338,7 @@ def alone(tmp_path: Path) -> Iterator[Asker]:
 def test_a_liars_requests_are_refused(alone: Asker, measured: Measured, tmp_path: Path) -> None:
     student = (measured.folder / "run" / "student.safetensors").read_bytes()
     assert not isinstance(alone(asked_of(student)), Failure)
-    of_sums = Terms.of(ClassSums(sigma=9.0, classes=2), "clear")
+    of_sums = QuestionTerms.of(ClassSums(sigma=9.0, classes=2), "clear")
     bad = {
         "mechanism": asked_of(
             student, terms=replace(of_sums, parameters={**of_sums.parameters, "parts": 1.0, "cells": 20.0})
@@ -358,7 +358,8 @@ def test_a_liars_requests_are_refused(alone: Asker, measured: Measured, tmp_path
 
 def test_terms_of_an_evaluation_do_not_pay_for_class_sums_which_move_further() -> None:
     terms = replace(
-        Terms.of(of_classifiers(9.0, 3), "clear"), parameters={"sigma": 9.0, "parts": 3, "cells": 69, "classes": 3}
+        QuestionTerms.of(of_classifiers(9.0, 3), "clear"),
+        parameters={"sigma": 9.0, "parts": 3, "cells": 69, "classes": 3},
     )
     asked = SumClasses(terms, "ledger", False, SPEC, "ab" * 32)
     with pytest.raises(MechanismRefused, match="has no parameter 'classes'"):
@@ -441,7 +442,7 @@ def test_the_parties_noise_is_all_there_and_half_of_it_would_be_missed(
         plain = of_classifiers(sigma, 2)
         assert isinstance(evaluation.sum, MaskedSum)
         plan = evaluation.sum.plan
-        terms = Terms.of(plain, "masked+noised", plain.stages[0].name, plan.honest_survivors)
+        terms = QuestionTerms.of(plain, "masked+noised", plain.stages[0].name, plan.honest_survivors)
         total = 0.0
         for number in range(16):
             question = Evaluate(terms, f"ledger-{number}", False, student, 2)

@@ -31,7 +31,7 @@ from collegium.models.students import read_student
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.parties.teachers.splits import simulated_key
 from collegium.protocol.messages import Request
-from collegium.protocol.question import PoolRange, Question, Terms
+from collegium.protocol.question import PoolRange, Question, QuestionTerms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, Fit, SecureSumStep
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
@@ -197,7 +197,7 @@ def question(**changes: Any) -> CountNearest:
     pool = np.zeros((70, 8, 8, 1), dtype=np.uint8)
     made: Any = kind_of(RunFacts(config(), pool, "a" * 64, "ledger", None, lambda: b"", 0.0))
     mechanism = create("multilabel-knn", k=20, labels=3, tau=2.0, sigma=4.0, sampling_rate=0.3)
-    asked = made.ask(Terms.of(mechanism, "clear", "release"), PoolRange("a" * 64, (1,)))
+    asked = made.ask(QuestionTerms.of(mechanism, "clear", "release"), PoolRange("a" * 64, (1,)))
     return replace(asked, terms=replace(asked.terms, parameters=asked.terms.parameters | changes))
 
 

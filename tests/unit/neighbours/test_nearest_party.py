@@ -35,7 +35,7 @@ from collegium.parties.neighbours.search import Search
 from collegium.parties.policy import Policy, PolicyConfig, described
 from collegium.protocol.kinds.near_records import weight_units
 from collegium.protocol.messages import Request
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium.protocol.replies import Counts, Failure
 from collegium.protocol.requests import Ask
 from collegium_accounting.divergences.independent import sampled_gaussian_curve
@@ -48,7 +48,7 @@ PARAMETERS = {"k": 30.0, "classes": RECORDS, "threshold": 20.0, "sampling_rate":
 
 def question(clinic: Clinic, *, positions: tuple[int, ...] = (0, 1, 2), **changes: Any) -> CountNearest:
     parameters = PARAMETERS | changes.pop("parameters", {})
-    terms = Terms(changes.pop("mechanism", "knn"), parameters, changes.pop("adjacency", "add-remove"),
+    terms = QuestionTerms(changes.pop("mechanism", "knn"), parameters, changes.pop("adjacency", "add-remove"),
                   changes.pop("mode", "clear"), changes.pop("stage", "release"), changes.pop("honest", 0))  # fmt: skip
     body = CountNearest(
         terms,

@@ -20,7 +20,7 @@ from collegium.parties.party import Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol import question as question_module
 from collegium.protocol.messages import Request
-from collegium.protocol.question import TURNED, Cost, PoolRange, Question, Terms, own_kinds, register
+from collegium.protocol.question import TURNED, Cost, PoolRange, Question, QuestionTerms, own_kinds, register
 from collegium.protocol.replies import Counts, Failure, Prepared
 from collegium.protocol.requests import Ask
 from collegium_accounting.mechanisms import VoteMechanism
@@ -85,7 +85,7 @@ def guesses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(pool: ArraySpec, mode: str = "clear") -> CastGuesses:
-    return CastGuesses(Terms("gnmax", {"sigma": 40.0}, sum_mode=mode), "ledger", PoolRange(pool.sha256, (0, 1)))
+    return CastGuesses(QuestionTerms("gnmax", {"sigma": 40.0}, sum_mode=mode), "ledger", PoolRange(pool.sha256, (0, 1)))
 
 
 def agreed(**changes: Any) -> PolicyConfig:
@@ -177,7 +177,7 @@ def test_what_does_not_suit_the_party_is_refused_before_any_record_is_read(
     outside = CastGuesses(asked(pool).terms, "ledger", PoolRange(pool.sha256, (0, 100)))
     alone = {"sigma": 9.0, "participations": 1.0}
     for question, code in (
-        (CastGuesses(Terms("individual-knn", alone), "ledger", outside.inputs), "refused-mechanism"),
+        (CastGuesses(QuestionTerms("individual-knn", alone), "ledger", outside.inputs), "refused-mechanism"),
         (outside, "protocol"),
         (CastGuesses(asked(pool).terms, "ledger", PoolRange("cd" * 32, (0, 1))), "pool-mismatch"),
     ):

@@ -23,7 +23,7 @@ from collegium.parties.summing import Membership
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
-from collegium.protocol.question import PoolRange, Question, Terms
+from collegium.protocol.question import PoolRange, Question, QuestionTerms
 from collegium.protocol.replies import Failure, Prepared, SecureSumAnswer
 from collegium.protocol.requests import SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, SumSetup, plan_graph
@@ -37,7 +37,7 @@ STRICT = PolicyConfig(minimum_noise_votes=40, epsilon=1.0)
 
 
 def noised(pool: ArraySpec, mechanism: str, stage: str, honest: int = 3, **parameters: float) -> CastVotes:
-    terms = Terms(mechanism, parameters, "replace", "masked+noised", stage, honest)
+    terms = QuestionTerms(mechanism, parameters, "replace", "masked+noised", stage, honest)
     return CastVotes(terms, "ledger", LINEAR, PoolRange(pool.sha256, (0, 1)), 10)
 
 
@@ -67,7 +67,7 @@ def test_terms_whose_noise_is_said_twice_or_otherwise_are_refused(
 @pytest.mark.parametrize(("mode", "honest"), [("masked+noised", 0), ("masked+noised", -3), ("masked", 3), ("clear", 3)])
 def test_terms_that_do_not_say_once_who_adds_the_noise_do_not_exist(mode: str, honest: int) -> None:
     with pytest.raises(ProtocolViolation, match="honest survivors"):
-        Terms("gnmax", {"sigma": 40.0}, "replace", mode, "release", honest)
+        QuestionTerms("gnmax", {"sigma": 40.0}, "replace", mode, "release", honest)
 
 
 @pytest.mark.parametrize(("said", "answered"), [(PLAN.honest_survivors, True), (500, False)])
@@ -88,12 +88,16 @@ def test_noise_is_drawn_only_for_as_many_honest_parties_as_the_graph_of_the_sum_
 
 def exact(pool: ArraySpec) -> CastVotes:
     return CastVotes(
-        Terms("gnmax", {"sigma": 40.0}, "replace", "masked"), "ledger", LINEAR, PoolRange(pool.sha256, (0, 1)), 10
+        QuestionTerms("gnmax", {"sigma": 40.0}, "replace", "masked"),
+        "ledger",
+        LINEAR,
+        PoolRange(pool.sha256, (0, 1)),
+        10,
     )
 
 
 def near(pool: ArraySpec) -> CastNeighbours:
-    terms = Terms("individual-knn", {"sigma": 9.5, "participations": 1}, "add-remove", "masked")
+    terms = QuestionTerms("individual-knn", {"sigma": 9.5, "participations": 1}, "add-remove", "masked")
     return CastNeighbours(terms, "ledger", Features("raw"), PoolRange(pool.sha256, (0, 1)), 10, (900, 900), "flat")
 
 
@@ -172,7 +176,7 @@ def test_several_sums_without_noise_over_a_sparse_graph_are_refused(
     asked: Question = exact(pool)
     if kind == "sample":
         parameters = {"k": 3.0, "classes": 10, "threshold": 2.0, "sampling_rate": 0.5, "sigma1": 9.0, "sigma2": 4.0}
-        terms = Terms("knn", parameters, "add-remove", "masked", "release")
+        terms = QuestionTerms("knn", parameters, "add-remove", "masked", "release")
         inputs, edges = PoolRange(pool.sha256, (0,)), np.array([[100, 10**6]])
         asked = CountNearest(terms, "ledger", Features("raw"), inputs, 10, edges)
     assert isinstance(Asker(party)(asked), Prepared)

@@ -24,7 +24,7 @@ from collegium.parties.answer_book import AnswerBook
 from collegium.parties.party import SAFE_POLICY, Party
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.messages import Request
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium.protocol.replies import Counts, Description, Failure, Fitted, Prepared
 from collegium.protocol.requests import Ask, Describe, Fit, HoldPool, SecureSumStep
 from collegium.protocol.v1 import secure_sum_pb2
@@ -173,7 +173,7 @@ def test_a_party_without_a_policy_refuses_what_an_institution_would_refuse(
     make_party: MakeParty, pool: ArraySpec, tmp_path: Path
 ) -> None:
     def asked(mode: str, gamma: float, positions: tuple[int, ...], round_id: str) -> Any:
-        terms = Terms("lnmax", {"gamma": gamma}, sum_mode=mode)
+        terms = QuestionTerms("lnmax", {"gamma": gamma}, sum_mode=mode)
         return ask(replace(cast(pool, positions), terms=terms), round_id=round_id)
 
     ask = Asker(make_party(policy=None))

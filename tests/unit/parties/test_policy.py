@@ -32,7 +32,7 @@ from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import Credentials, issue_kit
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask, Describe
 from collegium.protocol.roster import AnnouncedCounts, AnnouncedLimits, AnnouncedTerms
@@ -48,7 +48,7 @@ POOL = "ab" * 32
 def cast(
     *indices: int, mode: str = "masked", mechanism: str = "gnmax", stage: str = "", honest: int = 0, **parameters: float
 ) -> CastVotes:
-    terms = Terms(mechanism, parameters or {"sigma": 40.0}, "replace", mode, stage, honest)
+    terms = QuestionTerms(mechanism, parameters or {"sigma": 40.0}, "replace", mode, stage, honest)
     return CastVotes(terms, "ledger", TeacherSettings(), PoolRange(POOL, indices or (0,)), 10)
 
 
@@ -116,7 +116,7 @@ def test_a_request_outside_the_policy_is_refused_by_name(policy: PolicyConfig, r
 
 
 def test_a_mechanism_of_sums_over_all_records_is_not_answered_with_votes() -> None:
-    terms = Terms.of(ClassSums(40.0, 3), "masked")
+    terms = QuestionTerms.of(ClassSums(40.0, 3), "masked")
     asked = CastVotes(terms, "ledger", TeacherSettings(), PoolRange(POOL, (0,)), 3)
     with pytest.raises(MechanismRefused, match=f"class-sums is not for questions of the kind '{CastVotes.kind}'"):
         ask(PolicyConfig(), asked)

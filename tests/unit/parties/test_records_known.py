@@ -26,7 +26,7 @@ from collegium.protocol.certificates import Authority
 from collegium.protocol.identities import Credentials, issue_kit
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.messages import Request
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium.protocol.replies import Counts
 from collegium.protocol.requests import Ask
 from collegium_accounting.mechanisms.class_sums import ClassSums
@@ -60,7 +60,9 @@ class Institution:
 
     def answers(self, kernel: KernelSpec = SPEC) -> Any:
         party = Opening(self.file, PartyConfig.read(self.file), self.credentials)(TASK)
-        question = SumClasses(Terms.of(ClassSums(5.0, 3), "clear", ""), "ledger", False, kernel, self.pool.sha256)
+        question = SumClasses(
+            QuestionTerms.of(ClassSums(5.0, 3), "clear", ""), "ledger", False, kernel, self.pool.sha256
+        )
         reply = party.handle(Request("request-1", "run-1", Ask("round-1", question))).body
         assert isinstance(reply, Counts), reply
         return reply.counts

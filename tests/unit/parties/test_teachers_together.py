@@ -18,7 +18,7 @@ from collegium.data.teacher_kinds import BUILT_IN, installed_kinds
 from collegium.parties.teachers.ensemble import TeacherEnsemble
 from collegium.parties.teachers.kinds import find_kind
 from collegium.parties.teachers.networks import NetworkTeacher
-from collegium.parties.teachers.specs import TeacherStore
+from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 
 STEPS = 8
 KINDS: dict[str, dict[str, Any]] = {
@@ -122,18 +122,9 @@ def test_half_precision_learns_as_well(digits: Examples, task: Task) -> None:
 
 def ensemble(examples: Examples, task: Task, folder: Path, device: str = "auto", **changes: Any) -> TeacherEnsemble:
     settings = {"kind": ON_A_GPU, "per_party": 5, "options": {"steps": STEPS}} | changes
-    return TeacherEnsemble(
-        "alpha",
-        examples,
-        task,
-        TeacherSettings.model_validate(settings),
-        key=KEY,
-        store=TeacherStore(folder),
-        device=device,
-        threads=1,
-        allowed_imports=(ON_A_GPU,),
-        progress=lambda ready: None,
-    )
+    factory = TeacherFactory(TeacherSettings.model_validate(settings), task, (ON_A_GPU,))
+    specs = specs_of("alpha", examples, factory, key=KEY, store=TeacherStore(folder))
+    return TeacherEnsemble(specs, device=device, threads=1)
 
 
 @pytest.fixture

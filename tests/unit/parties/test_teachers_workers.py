@@ -18,7 +18,7 @@ from collegium.data.task import Task, TeacherSettings
 from collegium.errors import FittingFailed, StorageError
 from collegium.parties.party import Party
 from collegium.parties.teachers.ensemble import TeacherEnsemble
-from collegium.parties.teachers.specs import TeacherStore
+from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
 
 pytestmark = pytest.mark.slow
 
@@ -83,19 +83,9 @@ def fit(private: Examples, task: Task) -> Callable[..., tuple[TeacherEnsemble, l
         folder: Path | None, threads: int, kind: str = "light_teachers:Plain", **options: str
     ) -> tuple[TeacherEnsemble, list[int]]:
         seen: list[int] = []
-        ensemble = TeacherEnsemble(
-            "alpha",
-            private,
-            task,
-            TeacherSettings(kind=kind, per_party=TEACHERS, options=options),
-            key=KEY,
-            store=TeacherStore(folder),
-            device="cpu",
-            threads=threads,
-            allowed_imports=(kind,),
-            progress=seen.append,
-        )
-        return ensemble, seen
+        factory = TeacherFactory(TeacherSettings(kind=kind, per_party=TEACHERS, options=options), task, (kind,))
+        specs = specs_of("alpha", private, factory, key=KEY, store=TeacherStore(folder))
+        return TeacherEnsemble(specs, device="cpu", threads=threads, progress=seen.append), seen
 
     return fitted
 
@@ -166,7 +156,7 @@ def test_however_the_party_ends_no_worker_stays(tmp_path: Path, module: Path, en
     script.write_text(
         "import numpy as np, signal, sys\n"
         "from collegium.parties.teachers.ensemble import TeacherEnsemble\n"
-        "from collegium.parties.teachers.specs import TeacherStore\n"
+        "from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of\n"
         "from collegium.data import Examples\n"
         "from collegium.data.task import ImageInputs, Task, TeacherSettings\n"
         "if __name__ == '__main__':\n"
@@ -175,10 +165,10 @@ def test_however_the_party_ends_no_worker_stays(tmp_path: Path, module: Path, en
         "    task = Task(classes=('a', 'b'), inputs=ImageInputs(height=8, width=8))\n"
         "    kind = 'light_teachers:Plain'\n"
         "    options = {'trouble': 'wait', 'place': sys.argv[1]}\n"
-        "    TeacherEnsemble('alpha', Examples(x, np.arange(40) % 2), task,\n"
-        "            TeacherSettings(kind=kind, per_party=4, options=options), key=b'k' * 32,\n"
-        "            store=TeacherStore(None), device='cpu', threads=2, allowed_imports=(kind,),\n"
-        "            progress=lambda ready: None)\n"
+        "    settings = TeacherSettings(kind=kind, per_party=4, options=options)\n"
+        "    specs = specs_of('alpha', Examples(x, np.arange(40) % 2), TeacherFactory(settings, task, (kind,)),\n"
+        "            key=b'k' * 32, store=TeacherStore(None))\n"
+        "    TeacherEnsemble(specs, device='cpu', threads=2)\n"
     )
     party = subprocess.Popen([sys.executable, script, pipe], stderr=subprocess.DEVNULL)
     with pipe.open("rb", buffering=0) as told:

@@ -26,7 +26,7 @@ from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.kinds.teacher_votes import CastVotes
-from collegium.protocol.question import PoolRange, Question, Terms, decode, encode, own_kinds
+from collegium.protocol.question import PoolRange, Question, QuestionTerms, decode, encode, own_kinds
 
 POOL = "ab" * 32
 INPUTS = PoolRange(POOL, (4, 7))
@@ -38,12 +38,14 @@ SAMPLED = {"k": 3, "sampling_rate": 0.5}
 QUESTIONS = {
     question.kind: question
     for question in (
-        CastVotes(Terms("gnmax", {"sigma": 40}), "ledger", TeacherSettings(), INPUTS, 3),
-        CastNeighbours(Terms("individual-knn", {"sigma": 9.5}), "ledger", PROJECTED, INPUTS, 3, (900, 30), "flat"),
-        CountNearest(Terms("knn", SAMPLED), "ledger", Features("raw"), INPUTS, 3, np.array([[1, 2], [5, 5]])),
-        SumClasses(Terms("class-sums", {"classes": 3}), "l", False, KernelSpec(PROJECTED, (2, 5), 900), POOL),
-        Evaluate(Terms("record-counts", {"parts": PARTS, "cells": CELLS}), "l", True, b"file", 3),
-        CountCoverage(Terms("record-counts", {"parts": 1, "cells": COVERED.cells}), "l", False, COVERED, POOL),
+        CastVotes(QuestionTerms("gnmax", {"sigma": 40}), "ledger", TeacherSettings(), INPUTS, 3),
+        CastNeighbours(
+            QuestionTerms("individual-knn", {"sigma": 9.5}), "ledger", PROJECTED, INPUTS, 3, (900, 30), "flat"
+        ),
+        CountNearest(QuestionTerms("knn", SAMPLED), "ledger", Features("raw"), INPUTS, 3, np.array([[1, 2], [5, 5]])),
+        SumClasses(QuestionTerms("class-sums", {"classes": 3}), "l", False, KernelSpec(PROJECTED, (2, 5), 900), POOL),
+        Evaluate(QuestionTerms("record-counts", {"parts": PARTS, "cells": CELLS}), "l", True, b"file", 3),
+        CountCoverage(QuestionTerms("record-counts", {"parts": 1, "cells": COVERED.cells}), "l", False, COVERED, POOL),
     )
 }
 each = pytest.mark.parametrize("question", QUESTIONS.values(), ids=list(QUESTIONS))
@@ -187,7 +189,7 @@ def test_a_kind_that_nobody_has_is_named() -> None:
 
 def test_equal_numbers_have_one_encoding_whether_they_are_whole_or_not() -> None:
     whole, other = ({"sigma": 40}, {"sigma": 40.0})
-    made = [CastVotes(Terms("gnmax", said), "ledger", TeacherSettings(), INPUTS, 3) for said in (whole, other)]
+    made = [CastVotes(QuestionTerms("gnmax", said), "ledger", TeacherSettings(), INPUTS, 3) for said in (whole, other)]
     assert encode(made[0]) == encode(made[1]) and made[0].name == made[1].name
 
 

@@ -16,18 +16,22 @@ from collegium.models.kernels import KernelSpec
 from collegium.protocol.kinds.class_sums import SumClasses
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.kinds.teacher_votes import CastVotes
-from collegium.protocol.question import Keys, PoolRange, Question, Terms, keys
+from collegium.protocol.question import Keys, PoolRange, Question, QuestionTerms, keys
 
 POOL, OTHER_POOL = "ab" * 32, "cd" * 32
 CONTENTS = (b"one input", b"another")
-EXACT = Terms("gnmax", {"sigma": 40.0}, sum_mode="masked")
-NOISED = Terms("gnmax", {"sigma": 40.0}, sum_mode="masked+noised", stage="release", honest_survivors=3)
+EXACT = QuestionTerms("gnmax", {"sigma": 40.0}, sum_mode="masked")
+NOISED = QuestionTerms("gnmax", {"sigma": 40.0}, sum_mode="masked+noised", stage="release", honest_survivors=3)
 VOTES = CastVotes(EXACT, "ledger", TeacherSettings(), PoolRange(POOL, (4, 7)), 3)
 NEAR = CastNeighbours(EXACT, "ledger", Features("raw"), VOTES.inputs, 3, (900, 30), "flat")
-SAMPLED = Terms("knn", {"k": 3.0, "sampling_rate": 0.5}, sum_mode="masked", stage="release")
+SAMPLED = QuestionTerms("knn", {"k": 3.0, "sampling_rate": 0.5}, sum_mode="masked", stage="release")
 NEAREST = CountNearest(SAMPLED, "ledger", Features("raw"), VOTES.inputs, 3, np.array([[1, 2], [5, 6]]))
 SUMS = SumClasses(
-    Terms("class-sums", {"classes": 3.0, "rounds": 2.0}), "ledger", False, KernelSpec(Features("raw"), (0,), 9), POOL
+    QuestionTerms("class-sums", {"classes": 3.0, "rounds": 2.0}),
+    "ledger",
+    False,
+    KernelSpec(Features("raw"), (0,), 9),
+    POOL,
 )
 
 

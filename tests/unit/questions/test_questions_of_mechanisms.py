@@ -19,7 +19,15 @@ from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.kinds.teacher_votes import CastVotes
-from collegium.protocol.question import Cost, PoolRange, Question, Terms, about_all_records, question_for, register
+from collegium.protocol.question import (
+    Cost,
+    PoolRange,
+    Question,
+    QuestionTerms,
+    about_all_records,
+    question_for,
+    register,
+)
 from collegium.settings import Frozen, validate_config
 from collegium_accounting.mechanisms import VoteMechanism, known_names, mechanism_named
 from collegium_accounting.mechanisms import registry as mechanisms
@@ -122,7 +130,7 @@ def test_a_kind_of_another_package_has_settings_of_its_own_in_a_configuration() 
             assert isinstance(config.question, Asked)
             return config.question.weight
 
-        def ask(self, terms: Terms, inputs: PoolRange) -> Question:
+        def ask(self, terms: QuestionTerms, inputs: PoolRange) -> Question:
             raise AssertionError("nothing is asked")
 
     def read(**sections: object) -> RunConfig:

@@ -195,7 +195,7 @@ def test_a_sample_that_the_coordinator_chooses_itself_is_refused() -> None:
     honest = copies(made)["party-0000"].unmask
     signatures = [made.coordinator.opening.signatures[i] for i in range(6)]
     tree = HashTree(signatures)
-    drawn = sampled(made.coordinator.collected.signed, honest.signers, tree.root, 6, made.setup.plan.majority)
+    drawn = sampled(made.coordinator.opening.collected.signed, honest.signers, tree.root, 6, made.setup.plan.majority)
     others = [position for position in range(6) if position not in drawn]
     chosen = sorted([*others, *drawn[: len(drawn) - len(others)]])
 

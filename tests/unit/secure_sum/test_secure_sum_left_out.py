@@ -19,7 +19,7 @@ from collegium.parties.answer_book import AnswerBook
 from collegium.parties.answers import Answer
 from collegium.parties.policy import PolicyConfig
 from collegium.protocol.kinds.teacher_votes import CastVotes
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, PartySum
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
 from collegium.protocol.secure_sum.plan import holders_of
@@ -30,7 +30,9 @@ PARTIES, QUORUM = 12, 8
 SPARSE = GraphPlan(PARTIES, 3, 2, 1, PARTIES - QUORUM, 40, 0.0, 0.0, QUORUM)
 COMPLETE = GraphPlan(PARTIES, PARTIES - 1, QUORUM - 1, 1, PARTIES - QUORUM, 40, 0.0, 0.0, QUORUM)
 VOTES = {f"p{i:02d}": np.array([[i + 1, 2 * i, 7]]) for i in range(PARTIES)}
-ASKED = CastVotes(Terms("gnmax", {"sigma": 40.0}, sum_mode="masked"), "ledger", LINEAR, PoolRange("0" * 64, (0,)), 3)
+ASKED = CastVotes(
+    QuestionTerms("gnmax", {"sigma": 40.0}, sum_mode="masked"), "ledger", LINEAR, PoolRange("0" * 64, (0,)), 3
+)
 ANSWER = Answer.to("run", ASKED, [b"an input"], b"roster")
 
 
@@ -101,7 +103,7 @@ class Consortium:
         return coordinator.result.total, gone
 
     def remember(self, phase: int, party: str, running: PartySum) -> None:
-        """What `SumHandler` does before a masked vector, and before a signature, leaves."""
+        """What `SecureSums` does before a masked vector, and before a signature, leaves."""
         if phase == 2:
             self.books[party].leave(ANSWER, VOTES[party])
         if phase == 3:

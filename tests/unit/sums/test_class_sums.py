@@ -25,7 +25,7 @@ from collegium.parties.kinds.class_sums import RecordsOfClasses
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.kinds.coverage import CountCoverage
 from collegium.protocol.messages import Request
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium.protocol.replies import Failure
 from collegium.protocol.requests import Ask
 from collegium_accounting.game.laws import block_epsilon
@@ -163,7 +163,7 @@ def test_weights_of_nothing_ask_what_the_first_round_asks(kernel: KernelMap) -> 
 def test_weights_that_do_not_fit_or_leave_the_exact_numbers_are_refused(
     consortium: Callable[..., Consortium],
 ) -> None:
-    terms = Terms.of(ClassSums(5.0, 3, 2), "clear", "")
+    terms = QuestionTerms.of(ClassSums(5.0, 3, 2), "clear", "")
     fitting = sure(2.0)
     consortium().request("clear", terms=terms, number=2, weights=fitting)
     with pytest.raises(ProtocolViolation, match="a row for each dimension"):
@@ -285,7 +285,7 @@ def test_one_record_may_turn_the_vector_of_its_party_and_is_stated_to_cost_what_
     asked: Any = parties.request("clear", per_party=True)
     if kind == "shares of records":
         cells = CoverageSpec(Features("raw"), (0, 1), (0, 1), (1, 1000))
-        counted = Terms.of(RecordCounts(5.0, 1, cells.cells), "clear")
+        counted = QuestionTerms.of(RecordCounts(5.0, 1, cells.cells), "clear")
         asked = CountCoverage(counted, "ledger", True, cells, parties.pool_sha256)
     parties.asks(asked)
     account, stage = AnswerBook(tmp_path / "alpha", "alpha", policy, None), asked.terms.described().stages[0]

@@ -36,10 +36,9 @@ from collegium.models.input_sums import code_of_one, entry_of_one, shares_of
 from collegium.models.kernels import KernelMap, KernelSpec
 from collegium.models.noisy_sums import NoisySums, Round
 from collegium.parties.kind import Institution
-from collegium.parties.kinds.class_sums import ClassSums as Answers
-from collegium.parties.kinds.class_sums import RecordsOfClasses
+from collegium.parties.kinds.class_sums import PartyClassSums, RecordsOfClasses
 from collegium.protocol.kinds.class_sums import SumClasses
-from collegium.protocol.question import Question, Terms, decode, encode
+from collegium.protocol.question import Question, QuestionTerms, decode, encode
 from collegium.settings import validate_config
 from collegium_accounting.mechanisms.class_sums import ClassSums, bound_squared, count_of_one
 
@@ -251,7 +250,7 @@ def test_what_no_records_give_is_refused() -> None:
 
 
 def asked(**fields: Any) -> SumClasses:
-    terms = Terms.of(ClassSums(5.0, 3, 8), "clear", "")
+    terms = QuestionTerms.of(ClassSums(5.0, 3, 8), "clear", "")
     usual = {"terms": terms, "ledger_id": "l", "per_party": False, "kernel": None, "pool_sha256": "ab" * 32}
     return SumClasses(**(usual | {"entries": CELLS} | fields))
 
@@ -305,7 +304,7 @@ def test_a_party_refuses_what_is_not_of_its_task(task: Task, question: SumClasse
         lambda _: None, lambda: None, 1.0,  # type: ignore[arg-type, return-value]
     )  # fmt: skip
     with pytest.raises((DataError, ProtocolViolation), match=why):
-        Answers(own).validate(question)
+        PartyClassSums(own).validate(question)
 
 
 def test_before_the_first_round_the_drawn_rows_stand_for_the_records() -> None:

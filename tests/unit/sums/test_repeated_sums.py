@@ -14,7 +14,7 @@ from collegium.models.features import Features
 from collegium.parties.answer_book import AnswerBook
 from collegium.parties.policy import Policy, PolicyConfig
 from collegium.protocol.kinds.coverage import CountCoverage
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium_accounting.mechanisms.record_counts import RecordCounts
 
 LIMITS = PolicyConfig(minimum_noise_sums=2.0, queries=10)
@@ -37,7 +37,7 @@ def test_no_exact_sum_over_all_records_leaves_a_party_under_masks(
     """The difference of two of them, over other parties, would be what one party sent."""
     parties, liar = asked(consortium, tmp_path, LIMITS)
     cells = CoverageSpec(Features("raw"), (0, 1), (0, 1), (1, 1000))
-    terms = Terms.of(RecordCounts(5.0, 1, cells.cells), "masked")
+    terms = QuestionTerms.of(RecordCounts(5.0, 1, cells.cells), "masked")
     counted = CountCoverage(terms, "ledger", False, cells, parties.pool_sha256)
     for question in (parties.request("masked"), counted):
         with pytest.raises(QuorumNotReached):

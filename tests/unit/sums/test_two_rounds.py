@@ -37,7 +37,7 @@ from collegium.models.kernel_student import KernelStudent
 from collegium.models.students import read_student
 from collegium.models.whole_networks import read_whole_network
 from collegium.parties.answer_book import AnswerBook
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium.simulations.local import LocalParties
 from collegium.whole_files import read_digested, write_digested
 from collegium_accounting.mechanisms.class_sums import ClassSums
@@ -312,6 +312,6 @@ def test_where_the_first_sum_is_mostly_noise_the_second_is_under_the_same_map(
 def test_a_sum_beyond_those_that_the_terms_name_is_refused(consortium: Callable[..., Consortium]) -> None:
     with pytest.raises(ProtocolViolation, match="so many class sums"):
         consortium().request("clear", number=2)
-    twice = Terms.of(ClassSums(5.0, 3, 2), "clear", "")
+    twice = QuestionTerms.of(ClassSums(5.0, 3, 2), "clear", "")
     first, second = (consortium().request("clear", terms=twice, number=number) for number in (1, 2))
     assert first.asked != second.asked

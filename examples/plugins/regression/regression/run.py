@@ -14,7 +14,7 @@ from collegium.coordinator.kinds.record_counts import OtherCounts
 from collegium.coordinator.run.run_record import Table
 from collegium.coordinator.settings.kinds import register_counts
 from collegium.coordinator.settings.run_config import CountsConfig
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium_accounting.mechanisms.record_counts import ONE
 from collegium_accounting.renyi import FloatArray
 from regression.question import SumSquares, entries, parts_of
@@ -73,11 +73,11 @@ class Regression(OtherCounts):
     def parts_and_cells(cls, config: Any, settings: Any) -> tuple[int, int]:
         (target, *columns), numbers = cls._columns(config, settings)
         cells = entries(len(numbers))
-        terms = Terms("record-counts", {"parts": 1, "cells": cells})
+        terms = QuestionTerms("record-counts", {"parts": 1, "cells": cells})
         SumSquares(terms, "any", False, target, tuple(columns), len(numbers))  # it can be asked
         return 1, cells
 
-    def ask(self, terms: Terms, ledger_id: str, per_party: bool) -> SumSquares:
+    def ask(self, terms: QuestionTerms, ledger_id: str, per_party: bool) -> SumSquares:
         (target, *columns), numbers = self._columns(self._config, self._settings)
         return SumSquares(terms, ledger_id, per_party, target, tuple(columns), len(numbers))
 

@@ -16,7 +16,7 @@ from collegium.coordinator.run.run_record import Table
 from collegium.coordinator.settings.kinds import register_counts
 from collegium.coordinator.settings.run_config import CountsConfig
 from collegium.models.codes import Weights
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium_accounting.mechanisms.record_counts import ONE
 from collegium_accounting.renyi import FloatArray
 from survival.question import UNIT, SumSurvival, entries, parts_of
@@ -86,11 +86,11 @@ class Survival(OtherCounts):
     def parts_and_cells(cls, config: Any, settings: Any) -> tuple[int, int]:
         (time, *columns), numbers = cls._columns(config, settings)
         cells = entries(settings.bins, len(numbers))
-        terms = Terms("record-counts", {"parts": 2, "cells": cells})
+        terms = QuestionTerms("record-counts", {"parts": 2, "cells": cells})
         SumSurvival(terms, "any", False, time, tuple(columns), settings.bins, len(numbers))  # it can be asked
         return 2, cells
 
-    def ask(self, terms: Terms, ledger_id: str, per_party: bool) -> SumSurvival:
+    def ask(self, terms: QuestionTerms, ledger_id: str, per_party: bool) -> SumSurvival:
         ((time, *columns), numbers), bins = self._columns(self._config, self._settings), self._settings.bins
         weights = fits(self.before, bins, len(numbers))[-1][0] if self.before else None
         known = None if weights is None else Weights.of(whole(weights)[:, None])

@@ -6,7 +6,7 @@ from collegium.coordinator.kinds.record_counts import OtherCounts
 from collegium.coordinator.run.run_record import Table
 from collegium.coordinator.settings.kinds import register_counts
 from collegium.coordinator.settings.run_config import CountsConfig
-from collegium.protocol.question import Terms
+from collegium.protocol.question import QuestionTerms
 from collegium_accounting.renyi import FloatArray
 from table_one.question import TableOne, values_of
 
@@ -29,7 +29,7 @@ class TableOneCounts(OtherCounts):
     def parts_and_cells(cls, config: Any, settings: Any) -> tuple[int, int]:
         return len(settings.columns), len(config.task.classes) * sum(map(len, cls._chosen(config, settings)[1]))
 
-    def ask(self, terms: Terms, ledger_id: str, per_party: bool) -> TableOne:
+    def ask(self, terms: QuestionTerms, ledger_id: str, per_party: bool) -> TableOne:
         columns, values = self._chosen(self._config, self._settings)
         sized = tuple(map(len, values)), self._settings.bins, len(self._config.task.classes)
         return TableOne(terms, ledger_id, per_party, columns, *sized)

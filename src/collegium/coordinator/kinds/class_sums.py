@@ -41,7 +41,7 @@ from collegium.models.kernels import KernelSpec
 from collegium.models.noisy_sums import PARTY_CONTRIBUTIONS, NoisySums, Round
 from collegium.models.pool_spectrum import PoolSpectrum
 from collegium.protocol.kinds.class_sums import SumClasses
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium.protocol.requests import ShowReleased
 from collegium.protocol.secure_sum.groups import FEWEST_GROUPS
 from collegium.whole_files import read_digested, write_digested
@@ -125,7 +125,7 @@ class ClassSums(RunKind):
         # Version 0.2.0 counted records of few classes in other units: a study must not take its sums for these.
         return json.dumps([*asked, count_of_one(classes)] if classes <= FEW_CLASSES else asked)
 
-    def ask(self, terms: Terms, inputs: PoolRange) -> SumClasses:
+    def ask(self, terms: QuestionTerms, inputs: PoolRange) -> SumClasses:
         """The question; ``inputs`` do not matter, as a sum labels every input."""
         facts, spec = self.facts, None if self.of_inputs else self.spec
         asked = (spec, facts.pool_sha256, self.number, self.weights, self.of_inputs)

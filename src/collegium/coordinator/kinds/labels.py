@@ -24,7 +24,7 @@ from collegium.coordinator.selection.queries import content_of, study_of
 from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import BudgetExceeded, LabelConflict
 from collegium.privacy.ledger.ledger import Ledger
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium_accounting.mechanisms import NEXT_STAGE, IntArray, LabelStage, Stage
 
 _PASSED = 0
@@ -229,7 +229,7 @@ class Labels:
     def _begun(self, queries: Sequence[str]) -> dict[str, OpenSum]:
         """The exact sums about these queries that wait to be opened, and are asked for in the same way now."""
         sums = self._setup.vote_sum
-        terms = None if sums.added.parties else Terms.of(self._setup.mechanism, sums.mode)
+        terms = None if sums.added.parties else QuestionTerms.of(self._setup.mechanism, sums.mode)
         open_sums = [one for one in self._releases.asking.journal.open_sums() if one.charge is None]
         return {query: one for one in open_sums if one.question.terms == terms for query in {*queries} & {*one.names}}
 

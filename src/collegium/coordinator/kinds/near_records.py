@@ -11,7 +11,7 @@ from collegium.coordinator.selection.pool_geometry import fit_features, public_r
 from collegium.coordinator.settings.kinds import register
 from collegium.models.features import extract
 from collegium.protocol.kinds.near_records import CastNeighbours
-from collegium.protocol.question import PoolRange, Question, Terms
+from collegium.protocol.question import PoolRange, Question, QuestionTerms
 
 
 class OfRecords(RunKind):
@@ -31,12 +31,12 @@ class OfRecords(RunKind):
         """Those by which records near a query are found. They are made from the pool alone."""
         self._values = extract(self.features, facts.pool, config.task.inputs)
 
-    def ask(self, terms: Terms, inputs: PoolRange) -> Question:
+    def ask(self, terms: QuestionTerms, inputs: PoolRange) -> Question:
         return self._ask(terms, inputs, self._values, np.asarray(inputs.indices, dtype=np.int64))
 
     @abstractmethod
     def _ask(
-        self, terms: Terms, inputs: PoolRange, values: NDArray[np.int16], positions: NDArray[np.int64]
+        self, terms: QuestionTerms, inputs: PoolRange, values: NDArray[np.int16], positions: NDArray[np.int64]
     ) -> Question:
         """The question about the inputs at ``positions``; ``values`` are features of the pool ``[inputs, …]``."""
 
@@ -56,7 +56,7 @@ class NearRecords(OfRecords):
             )
 
     def _ask(
-        self, terms: Terms, inputs: PoolRange, values: NDArray[np.int16], positions: NDArray[np.int64]
+        self, terms: QuestionTerms, inputs: PoolRange, values: NDArray[np.int16], positions: NDArray[np.int64]
     ) -> CastNeighbours:
         config, settings = self.facts.config, self.settings_here
         radii = tuple(public_radii_squared(values, positions, settings.share).tolist())

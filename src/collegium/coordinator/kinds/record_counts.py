@@ -22,7 +22,7 @@ from collegium.coordinator.settings.kinds import CountSettings, count_kinds, rou
 from collegium.coordinator.settings.run_config import CountsConfig, RunConfig
 from collegium.coordinator.statement import Slot
 from collegium.errors import BudgetExceeded, CollegiumError, Contradiction, QuorumNotReached
-from collegium.protocol.question import RecordsQuestion, Terms
+from collegium.protocol.question import QuestionTerms, RecordsQuestion
 from collegium_accounting.mechanisms import Mechanism
 from collegium_accounting.mechanisms.record_counts import ONE
 from collegium_accounting.renyi import FloatArray
@@ -135,7 +135,7 @@ class RecordCounting(ABC):
             return
         self._note({**known, **found})
 
-    def _terms(self, mechanism: Mechanism) -> tuple[Terms, str, bool]:
+    def _terms(self, mechanism: Mechanism) -> tuple[QuestionTerms, str, bool]:
         """What each question for counts begins with."""
         most = self._config.budget.most_records
         terms = terms_of(mechanism, self.sum, mechanism.summed(self.sum.added)[0], most_records=most)
@@ -316,7 +316,7 @@ class OtherCounts(CountsOnce, CountSettings):
         return [schema.index(name) for name in names]
 
     @abstractmethod
-    def ask(self, terms: Terms, ledger_id: str, per_party: bool) -> RecordsQuestion:
+    def ask(self, terms: QuestionTerms, ledger_id: str, per_party: bool) -> RecordsQuestion:
         """The question, of the settings, the task and what was released `before`."""
 
     @abstractmethod

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from collegium.coordinator.kind import RunFacts, RunKind
 from collegium.coordinator.settings.kinds import register
 from collegium.protocol.kinds.teacher_votes import CastVotes
-from collegium.protocol.question import PoolRange, Terms
+from collegium.protocol.question import PoolRange, QuestionTerms
 
 
 @register
@@ -25,5 +25,5 @@ class TeacherVotes(RunKind):
     def votes_per_unit(self) -> Mapping[str, int]:
         return {"record": 1, "party": self._teacher.per_party}
 
-    def ask(self, terms: Terms, inputs: PoolRange) -> CastVotes:
+    def ask(self, terms: QuestionTerms, inputs: PoolRange) -> CastVotes:
         return CastVotes(terms, self.facts.of_study, self._teacher, inputs, len(self.facts.config.task.classes))

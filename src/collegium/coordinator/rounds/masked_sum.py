@@ -31,7 +31,7 @@ from collegium.protocol.requests import Ask, SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, GraphPlan, Phase, SumSetup
 from collegium.protocol.secure_sum.errors import TooFewSurvivors
 from collegium.protocol.secure_sum.groups import Group
-from collegium.protocol.secure_sum.opening import Collected
+from collegium.protocol.secure_sum.state import Collected
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 from collegium_accounting.mechanisms import COORDINATOR, AddedBy
 
@@ -171,8 +171,7 @@ class MaskedTotal:
     def collect(self) -> tuple[Collected, ...]:
         """Have the parties send their masked votes. Raises QuorumNotReached."""
         self.advance_to(Phase.SIGN)
-        collected = tuple(one.collected for one in self.coordinators if one.collected is not None)
-        assert len(collected) == len(self.coordinators)  # all masked votes are there
+        collected = tuple(one.opening.collected for one in self.coordinators)
         self._leave_out({party for one in collected for party in one.parties})
         require_quorum(self.outcomes, self.round.quorum)
         return collected

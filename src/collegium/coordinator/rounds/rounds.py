@@ -12,7 +12,7 @@ import numpy as np
 
 from collegium.errors import ConfigurationError, ProtocolViolation, QuorumNotReached
 from collegium.limits import MAX_RECORDS_PER_PARTY
-from collegium.protocol.question import WHOLE_MECHANISM, Question, Terms
+from collegium.protocol.question import WHOLE_MECHANISM, Question, QuestionTerms
 from collegium.protocol.replies import Counts, Failure, ReplyBody
 from collegium.protocol.requests import Ask, RequestBody
 from collegium_accounting.mechanisms import COORDINATOR, AddedBy, Mechanism, Stage
@@ -144,7 +144,7 @@ def terms_of(
     *,
     per_stage: bool = False,
     most_records: int = MAX_RECORDS_PER_PARTY,
-) -> Terms:
+) -> QuestionTerms:
     """The terms of a question for a stage of ``mechanism``, or for all of its stages where one sum serves them.
 
     Parameters
@@ -153,7 +153,9 @@ def terms_of(
     most_records : the cap on the records of one party in a vector about all records.
     """
     apart = per_stage or sums.added.parties
-    terms = Terms.of(mechanism, sums.mode, stage.name if apart else WHOLE_MECHANISM, sums.added.honest_survivors)
+    terms = QuestionTerms.of(
+        mechanism, sums.mode, stage.name if apart else WHOLE_MECHANISM, sums.added.honest_survivors
+    )
     return replace(terms, most_records=most_records)
 
 

@@ -7,8 +7,6 @@ alone, no record is left out or counted twice, and no part is longer than the bo
 
 import logging
 import math
-import os
-import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -57,7 +55,7 @@ class RecordsOfClasses:
     def __init__(self, examples: Examples, task: Task, device: str = "cpu", disk_bytes: int = 0) -> None:
         self._examples, self._task, self.device, self._disk_bytes = examples, task, device, disk_bytes
         self._classes = len(task.classes)
-        self._kept: tuple[KernelMap, NDArray[np.int32] | _OnDisk] | None = None
+        self._kept: tuple[KernelMap, NDArray[np.int32]] | None = None
 
     def sums(self, kernel: KernelMap, weights: Weights | None = None) -> IntArray:
         """The sum of all records' contributions, int64 ``[classes · dimensions + 1]``: class by class, then the count.
@@ -94,7 +92,7 @@ class RecordsOfClasses:
         """What is summed, class by class, and then how many records it is about."""
         return np.append(summed.reshape(-1), (count_of_one(self._classes) // of_person).sum())
 
-    def _vectors(self, kernel: KernelMap) -> "NDArray[np.int32] | _OnDisk | None":
+    def _vectors(self, kernel: KernelMap) -> NDArray[np.int32] | None:
         """φ of all records, ``[n, dimensions]``; None where they take too much room, or are computed elsewhere."""
         x, shape = self._examples.x, (len(self._examples), kernel.dimensions)
         needed = 4 * math.prod(shape)
@@ -104,7 +102,7 @@ class RecordsOfClasses:
             self._kept = None  # those under another map make room
             blocks = (kernel(x[start : start + _AT_ONCE]).astype(np.int32) for start in range(0, len(x), _AT_ONCE))
             try:
-                self._kept = kernel, (_in_memory if needed <= _MOST_KEPT else _OnDisk)(blocks, shape)
+                self._kept = kernel, (_in_memory if needed <= _MOST_KEPT else _on_disk)(blocks, shape)
             except OSError as error:
                 _log.warning("%s: features are computed again in every round", error, extra=event("features-not-kept"))
                 self._disk_bytes = 0
@@ -135,20 +133,13 @@ def _in_memory(blocks: Iterator[NDArray[np.int32]], shape: tuple[int, int]) -> N
     return vectors
 
 
-class _OnDisk:
-    """Blocks of rows in a file without a name, read part by part; OSError where the disk does not take them."""
-
-    def __init__(self, blocks: Iterator[NDArray[np.int32]], shape: tuple[int, int]) -> None:
-        self._file, self._row_bytes = TemporaryFile(), 4 * shape[1]  # noqa: SIM115 -- it ends with this object
-        weakref.finalize(self, self._file.close)
+def _on_disk(blocks: Iterator[NDArray[np.int32]], shape: tuple[int, int]) -> NDArray[np.int32]:
+    """The same, from a file without a name that ends with them; OSError where the disk does not take them."""
+    with TemporaryFile() as file:
         for block in blocks:
-            self._file.write(block.data)
-        self._file.flush()
-
-    def __getitem__(self, part: slice) -> NDArray[np.int32]:
-        size = (part.stop - part.start) * self._row_bytes
-        read = os.pread(self._file.fileno(), size, part.start * self._row_bytes)
-        return np.frombuffer(read, dtype=np.int32).reshape(-1, self._row_bytes // 4)
+            file.write(block.data)
+        file.flush()
+        return np.memmap(file, np.int32, "r", shape=shape)
 
 
 KEPT_AS = "agreement.json"
@@ -164,7 +155,7 @@ class _First(NamedTuple):
 
 
 @register
-class ClassSums(PartyKind[SumClasses]):
+class PartyClassSums(PartyKind[SumClasses]):
     """Sums the records under the kernel map that is asked for, and holds the others' first sum against them."""
 
     question = SumClasses
@@ -205,11 +196,7 @@ class ClassSums(PartyKind[SumClasses]):
         others = np.array(released.counts) - first.own.astype(np.float64)
         found = compared(vectors, labels, others, math.sqrt(released.noise_variance))
         warning = None if found is None or not found.broken else _warning([classes[one] for one in found.classes])
-        if warning:
-            _log.warning("party %s: %s", self.own.name, warning, extra=event("classes-differ", party=self.own.name))
-        else:
-            _log.info("party %s: the others' records do not contradict the own", self.own.name)
-        self.own.keep(KEPT_AS, {"warning": warning})
+        self.own.note(KEPT_AS, {"warning": warning}, "classes-differ", "the others' records do not contradict the own")
 
     @classmethod
     def noted(cls, folder: Path) -> Mapping[str, Any]:

@@ -5,7 +5,6 @@ asked about. The party's own figure never leaves it: it is written to the log an
 beside the consortium's, with a warning where they are far apart.
 """
 
-import logging
 import math
 import tempfile
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import DataError, StorageError
-from collegium.logs import event
 from collegium.models.devices import each_alone
 from collegium.models.forests import Forest
 from collegium.models.kernel_student import KernelStudent
@@ -30,8 +28,6 @@ from collegium.protocol.kinds.evaluation import Evaluate
 from collegium.protocol.requests import ShowReleased
 from collegium_accounting.mechanisms.record_counts import counts_of, weights_of
 from collegium_accounting.units import IntArray
-
-_log = logging.getLogger(__name__)
 
 KEPT_AS = "evaluation.json"
 """The file in the party's folder that holds the latest own figure; private."""
@@ -85,17 +81,12 @@ class Evaluation(PartyKind[Evaluate]):
         classes = self.own.task.classes
         whole = measures(np.array(shown.counts), shown.noise_variance, classes)
         own = float(np.trace(confusion) / confusion.sum())
-        warning = _warning(own, confusion, whole, classes)
-        if warning:
-            fields = event("evaluation-differs", party=self.own.name)
-            _log.warning("party %s: %s", self.own.name, warning, extra=fields)
-        else:
-            _log.info("party %s: the student is right for %.1f %% of the own records", self.own.name, 100 * own)
-        said: dict[str, Any] = {"warning": warning}
+        said: dict[str, Any] = {"warning": _warning(own, confusion, whole, classes)}
         for name, figure in (("own", share_right(own, int(confusion.sum()))), ("consortium", whole.accuracy)):
             said[name] = None if figure is None else figure.value
             said[f"{name}_interval"] = None if figure is None else (figure.low, figure.high)
-        self.own.keep(KEPT_AS, said)
+        right = f"the student is right for {100 * own:.1f} % of the own records"
+        self.own.note(KEPT_AS, said, "evaluation-differs", right)
 
     def _probabilities(self, file: bytes, classes: int) -> NDArray[np.float64]:
         """What the student in ``file`` gives to the own records, shape ``[records, classes]``, in [0, 1].

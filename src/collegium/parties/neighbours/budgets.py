@@ -47,12 +47,12 @@ class RecordBudgets:
     def __init__(
         self, book: AnswerBook, voters: Voters, key: bytes, identities: Iterable[bytes], scheme: str, rho: float
     ) -> None:
-        self._book, self._voters = book, voters
+        self._book, self.voters = book, voters
         naming = derive_key(key, "record budgets")
-        self._rho = rho
+        self.rho = rho
         digests = (hmac.digest(naming, identity, "sha256") for identity in identities)
         # Arrays, not a dictionary: a party may hold ten million records.
-        self._names, person = np.unique(np.fromiter(digests, dtype="V32"), return_inverse=True)
+        self.names, person = np.unique(np.fromiter(digests, dtype="V32"), return_inverse=True)
         self.person: NDArray[np.int64] = person
         """Number of the one whose record it is, shape ``[records]``: equal identities have one number."""
         with book.changing() as database:
@@ -60,8 +60,8 @@ class RecordBudgets:
 
     def _keep_scheme(self, database: sqlite3.Connection, scheme: str) -> None:
         # Whether any record has spent would tell, by the refusal, that one lay within a radius.
-        asked = database.execute("SELECT 1 FROM runs WHERE voters = ?", (self._voters,)).fetchone()
-        held = database.execute("SELECT identity FROM scheme WHERE voters = ?", (self._voters,)).fetchone()
+        asked = database.execute("SELECT 1 FROM runs WHERE voters = ?", (self.voters,)).fetchone()
+        held = database.execute("SELECT identity FROM scheme WHERE voters = ?", (self.voters,)).fetchone()
         if asked and held != (scheme,):
             raise ConfigurationError(
                 "this party's records have budgets under other columns, another group, another task, other thousands "
@@ -69,7 +69,7 @@ class RecordBudgets:
                 "every record would get a new budget"
             )
         if held != (scheme,):
-            database.execute("INSERT OR REPLACE INTO scheme VALUES (?, ?)", (self._voters, scheme))
+            database.execute("INSERT OR REPLACE INTO scheme VALUES (?, ?)", (self.voters, scheme))
 
     @contextmanager
     def transaction(self, run: str, terms: RecordBudget) -> "Iterator[BudgetTransaction]":
@@ -82,14 +82,14 @@ class RecordBudgets:
         MechanismRefused
             If the run began on other terms.
         """
-        if terms.rho_of_one_participation > self._rho * (1 + _ROUNDING):
+        if terms.rho_of_one_participation > self.rho * (1 + _ROUNDING):
             raise CostRefused(
                 f"policy: one participation costs a record ρ = {terms.rho_of_one_participation:.3g}, more than its "
-                f"whole budget of {self._rho:.3g}: ask with more noise"
+                f"whole budget of {self.rho:.3g}: ask with more noise"
             )
         with self._book.changing() as database:
             self._pin(database, run, terms)
-            spending = BudgetTransaction(database, self._voters, run, terms, self._rho, self._names)
+            spending = BudgetTransaction(database, self, run, terms)
             yield spending
             spending.write()
 
@@ -103,15 +103,15 @@ class RecordBudgets:
         """
         forgotten = "DELETE FROM near WHERE voters = ? AND question = ? AND round = ?"
         with self._book.changing() as database:
-            if not all(database.execute(forgotten, (self._voters, one, round_id)).rowcount for one in questions):
+            if not all(database.execute(forgotten, (self.voters, one, round_id)).rowcount for one in questions):
                 raise ProtocolViolation("another round was asked the same since, or this one twice: begin a new round")
 
     def _pin(self, database: sqlite3.Connection, run: str, terms: RecordBudget) -> None:
         stated = terms.rho_per_unit_squared, terms.levels, terms.participations
-        database.execute("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?)", (self._voters, run, *stated))
+        database.execute("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?)", (self.voters, run, *stated))
         known = database.execute(
             "SELECT rho_per_unit_squared, levels, participations FROM runs WHERE voters = ? AND run = ?",
-            (self._voters, run),
+            (self.voters, run),
         ).fetchone()
         if known != stated:
             raise MechanismRefused(
@@ -122,20 +122,10 @@ class RecordBudgets:
 class BudgetTransaction:
     """What the records have spent, within one transaction."""
 
-    def __init__(
-        self,
-        database: sqlite3.Connection,
-        voters: Voters,
-        run: str,
-        terms: RecordBudget,
-        rho: float,
-        names: NDArray[np.void],
-    ) -> None:
-        self._database = database
-        self._voters, self._run = voters, run
-        self._terms = terms
-        self._rho = rho
-        self._names = names
+    def __init__(self, database: sqlite3.Connection, budgets: RecordBudgets, run: str, terms: RecordBudget) -> None:
+        self._database, self._run, self._terms = database, run, terms
+        self._voters, self._rho, self._names = budgets.voters, budgets.rho, budgets.names
+        voters, names = budgets.voters, budgets.names
         self._units_squared = np.zeros(len(names), dtype=np.int64)
         self._retired = np.zeros(len(names), dtype=bool)
         self._elsewhere = np.zeros(len(names))

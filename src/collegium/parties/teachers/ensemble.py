@@ -1,78 +1,59 @@
 """All teachers of one party under one setting: fitted where they are missing, asked together for votes."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.data import Examples
-from collegium.data.task import Task, TeacherSettings
 from collegium.errors import ConfigurationError
 from collegium.models.devices import set_threads
 from collegium.parties.teachers.base import Teacher
 from collegium.parties.teachers.fitting import fit_teachers
-from collegium.parties.teachers.specs import TeacherFactory, TeacherStore, specs_of
+from collegium.parties.teachers.specs import TeacherSpec
 
 _PREDICTION_BLOCK = 4096
 
 
 class TeacherEnsemble:
-    """The fitted teachers of one party; ``reused`` of them were found in the store.
+    """The fitted teachers of one party; ``reused`` of them were found in their store.
 
     Parameters
     ----------
-    party : str
-        Its name: parties with the same settings start their teachers from different seeds.
-    examples : Examples
-        All records of the party, with labels.
-    settings : TeacherSettings
-        Kind, number, seed and options; equal for every party of a run unless the kind is each party's own choice.
-    key : bytes
-        The party's secret: it decides which record teaches whom, and names the kept files.
-    threads : int
-        Cores: teachers that are missing are fitted in as many processes, on the CPU.
-    progress : callable
-        Called with the number of teachers that are ready, after each.
+    specs : all teachers of the party, at least one; see `specs_of`.
+    threads : cores; teachers that are missing are fitted in as many processes, on the CPU.
+    progress : called with the number of teachers that are ready, after each.
 
     Raises
     ------
-    ConfigurationError, Refused
-        If the kind or its options are not valid, not allowed here, or do not suit the task.
+    ConfigurationError
+        If the kind or its options do not suit the task.
     StorageError
         If a fitted teacher cannot be kept.
     FittingFailed
         If a process that fits teachers fails.
     """
 
-    def __init__(  # noqa: PLR0913 -- what teachers follow from, by name
+    def __init__(
         self,
-        party: str,
-        examples: Examples,
-        task: Task,
-        settings: TeacherSettings,
+        specs: Sequence[TeacherSpec],
         *,
-        key: bytes,
-        store: TeacherStore,
         device: str,
         threads: int,
-        allowed_imports: Collection[str],
-        progress: Callable[[int], None],
+        progress: Callable[[int], None] = lambda ready: None,
     ) -> None:
-        factory = TeacherFactory(settings.kind, settings.options, task, tuple(allowed_imports))
-        specs = specs_of(party, examples, factory, settings, key=key, store=store)
         set_threads(threads)
         self._threads = threads
-        self._classes = len(task.classes)
+        self._classes = len(specs[0].factory.task.classes)
         found: dict[int, Teacher] = {}
         for spec in specs:
-            teacher = spec.unfitted(factory)
-            if store.load_into(teacher, spec.name, device=device):
+            teacher = spec.unfitted()
+            if spec.store.load_into(teacher, spec.name, device=device):
                 found[spec.number] = teacher
                 progress(len(found))
         self.reused = len(found)
         missing = [spec for spec in specs if spec.number not in found]
-        for spec, teacher in fit_teachers(factory, missing, device=device, threads=threads):
+        for spec, teacher in fit_teachers(missing, device=device, threads=threads):
             found[spec.number] = teacher
             progress(len(found))
         self._teachers = [found[spec.number] for spec in specs]

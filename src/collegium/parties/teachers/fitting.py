@@ -37,9 +37,7 @@ class _Failed(NamedTuple):
     message: str
 
 
-def fit_in_workers(
-    factory: TeacherFactory, specs: Sequence[TeacherSpec], *, device: str, workers: int
-) -> FittedTeachers:
+def fit_in_workers(specs: Sequence[TeacherSpec], *, device: str, workers: int) -> FittedTeachers:
     """Fit the teachers of ``specs`` in ``workers`` processes; each is kept and yielded as soon as it is done.
 
     Raises
@@ -53,20 +51,18 @@ def fit_in_workers(
         # Without a store of its own, a teacher passes through a folder that only this user can read.
         fallback = TeacherStore(Path(passing))
         waiting = [spec if spec.store.keeps else replace(spec, store=fallback) for spec in specs]
-        for spec, reply in _replies(factory, waiting, device, workers):
+        for spec, reply in _replies(waiting, device, workers):
             if isinstance(reply, _Failed):
                 raise error_for_code(reply.code, reply.message)
             teacher = reply
             if teacher is None:
-                teacher = spec.unfitted(factory)
+                teacher = spec.unfitted()
                 if not spec.store.load_into(teacher, spec.name, device=device):
                     raise FittingFailed("the file of a fitted teacher is missing: check the party's folder")
             yield spec, teacher
 
 
-def _replies(
-    factory: TeacherFactory, specs: list[TeacherSpec], device: str, workers: int
-) -> Iterator[tuple[TeacherSpec, Any]]:
+def _replies(specs: list[TeacherSpec], device: str, workers: int) -> Iterator[tuple[TeacherSpec, Any]]:
     """The workers' answers, one for each teacher. Every worker has ended when this ends, also after an error."""
     context = get_context("spawn")
     waiting = specs[::-1]
@@ -75,7 +71,7 @@ def _replies(
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, factory, device), daemon=True)
+            process = context.Process(target=_work, args=(theirs, device), daemon=True)
             process.start()
             theirs.close()
             processes[ours] = process
@@ -119,7 +115,7 @@ def _ended(exit_code: int | None) -> str:
     )
 
 
-def _work(pipe: connection.Connection, factory: TeacherFactory, device: str) -> None:
+def _work(pipe: connection.Connection, device: str) -> None:
     """The worker's process: fit every teacher that the pipe brings, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the party's to answer; it ends its workers
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that half a file is taken away
@@ -127,23 +123,24 @@ def _work(pipe: connection.Connection, factory: TeacherFactory, device: str) -> 
     try:
         while True:
             spec: TeacherSpec = pipe.recv()
-            pipe.send(_fitted(factory, spec, device))
+            pipe.send(_fitted(spec, device))
     except (EOFError, OSError):
         return
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to take away
 
 
-def _fitted(factory: TeacherFactory, spec: TeacherSpec, device: str) -> Teacher | _Failed | None:
+def _fitted(spec: TeacherSpec, device: str) -> Teacher | _Failed | None:
     """The teacher where no file can hold it, else None once it is kept."""
     try:
-        _, teacher = next(one_by_one(factory, [spec], device))
+        _, teacher = next(one_by_one([spec], device))
         return None if can_be_kept(teacher) else teacher
     except CollegiumError as error:
         return _Failed(error.code, str(error))
     except Exception as error:
         where = f"{type(error).__name__} at {raised_at(error)}"
-        return _Failed(FittingFailed.code, f"a teacher of the kind {factory.kind} failed while it was fitted: {where}")
+        kind = spec.factory.settings.kind
+        return _Failed(FittingFailed.code, f"a teacher of the kind {kind} failed while it was fitted: {where}")
 
 
 def _end_with_the_party() -> None:
@@ -157,7 +154,7 @@ MAX_TOGETHER = 256
 """Teachers in one program; the memory that they need grows with their number."""
 
 
-def fit_teachers(factory: TeacherFactory, specs: Sequence[TeacherSpec], *, device: str, threads: int) -> FittedTeachers:
+def fit_teachers(specs: Sequence[TeacherSpec], *, device: str, threads: int) -> FittedTeachers:
     """Fit and keep the teachers of ``specs``; yield each of them when it is done.
 
     Parameters
@@ -171,14 +168,14 @@ def fit_teachers(factory: TeacherFactory, specs: Sequence[TeacherSpec], *, devic
     CollegiumError
         Whatever a teacher or its store raises.
     """
-    yield from one_by_one(factory, [spec for spec in specs if not spec.learnable], device)
+    yield from one_by_one([spec for spec in specs if not spec.learnable], device)
     learnable = [spec for spec in specs if spec.learnable]
-    if len(learnable) > 1 and on_cuda(factory, device):
-        yield from as_programs(factory, learnable, device)
+    if len(learnable) > 1 and on_cuda(learnable[0].factory, device):
+        yield from as_programs(learnable, device)
     elif len(learnable) > 1 and threads > 1:
-        yield from fit_in_workers(factory, learnable, device=device, workers=min(threads, len(learnable)))
+        yield from fit_in_workers(learnable, device=device, workers=min(threads, len(learnable)))
     else:
-        yield from one_by_one(factory, learnable, device)
+        yield from one_by_one(learnable, device)
 
 
 def on_cuda(factory: TeacherFactory, device: str) -> bool:
@@ -186,20 +183,20 @@ def on_cuda(factory: TeacherFactory, device: str) -> bool:
     return uses_device(factory.teacher()) and resolve_device(device).startswith("cuda")
 
 
-def as_programs(factory: TeacherFactory, specs: Sequence[TeacherSpec], device: str) -> FittedTeachers:
+def as_programs(specs: Sequence[TeacherSpec], device: str) -> FittedTeachers:
     """One program for up to `MAX_TOGETHER` teachers, for half as many where the device's memory is too small.
 
     A kind that cannot be stacked is fitted one by one.
     """
-    if not hasattr(factory.teacher(), "fit_together"):
-        yield from one_by_one(factory, specs, device)
+    if not hasattr(specs[0].factory.teacher(), "fit_together"):
+        yield from one_by_one(specs, device)
         return
     from torch import OutOfMemoryError
 
     waiting, together = list(specs), MAX_TOGETHER
     while waiting:
         chosen = waiting[:together]
-        teachers = [spec.unfitted(factory) for spec in chosen]
+        teachers = [spec.unfitted() for spec in chosen]
         try:
             fit_together = teachers[0].fit_together  # type: ignore[attr-defined]
             fit_together(teachers, [spec.records for spec in chosen], [p.seed for p in chosen], device=device)
@@ -214,10 +211,10 @@ def as_programs(factory: TeacherFactory, specs: Sequence[TeacherSpec], device: s
         waiting = waiting[together:]
 
 
-def one_by_one(factory: TeacherFactory, specs: Sequence[TeacherSpec], device: str) -> FittedTeachers:
+def one_by_one(specs: Sequence[TeacherSpec], device: str) -> FittedTeachers:
     """Fit the teachers in a loop, each with one thread, so that its sums do not depend on how many there are."""
     for spec in specs:
-        teacher = spec.unfitted(factory)
+        teacher = spec.unfitted()
         with one_thread():
             teacher.fit(spec.records, seed=spec.seed, device=device)
         spec.store.keep(teacher, spec.name)

@@ -23,7 +23,7 @@ from collegium.models.networks import (
     put_weights,
     weights_of,
 )
-from collegium.parties.teachers.training import Recipe, train_teacher
+from collegium.parties.teachers.training import Recipe, TrainingJob, train_teacher, train_together
 
 _PREDICTION_BATCH = 512
 _FORMAT = "collegium-network-teacher"
@@ -136,8 +136,6 @@ class NetworkTeacher(TrainedNetwork):
         precision: torch.dtype | None = None,
     ) -> None:
         """What `fit` does to each of the teachers, which have equal options, as one program; see `train_together`."""
-        from collegium.parties.teachers.training import TrainingJob, train_together
-
         target = resolve_device(device)
         jobs = []
         for teacher, own, seed in zip(teachers, records, seeds, strict=True):

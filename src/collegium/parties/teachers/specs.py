@@ -117,22 +117,23 @@ def _file_name(name: str, path: Path) -> str:
 
 @dataclass(frozen=True)
 class TeacherFactory:
-    """Builds teachers of one kind with one set of options, in this process or another."""
+    """Builds teachers under one setting, in this process or another."""
 
-    kind: str
-    options: Mapping[str, Any]
+    settings: TeacherSettings
     task: Task
     allowed_imports: tuple[str, ...]
 
     def teacher(self) -> Teacher:
         """One yet to be fitted; see `find_kind` and `build_teacher` for errors."""
-        return build_teacher(find_kind(self.kind, allowed_imports=self.allowed_imports), self.task, self.options)
+        kind = find_kind(self.settings.kind, allowed_imports=self.allowed_imports)
+        return build_teacher(kind, self.task, self.settings.options)
 
 
 @dataclass(frozen=True, eq=False)
 class TeacherSpec:
     """A teacher that is yet to be fitted: what it learns from, and where and under which name it is kept."""
 
+    factory: TeacherFactory
     number: int
     records: Examples
     learnable: bool
@@ -141,9 +142,9 @@ class TeacherSpec:
     name: str
     store: TeacherStore
 
-    def unfitted(self, factory: TeacherFactory) -> Teacher:
+    def unfitted(self) -> Teacher:
         """The teacher before it is fitted or loaded."""
-        return factory.teacher() if self.learnable else ConstantTeacher(factory.task)
+        return self.factory.teacher() if self.learnable else ConstantTeacher(self.factory.task)
 
 
 FittedTeachers = Iterator[tuple[TeacherSpec, Teacher]]
@@ -151,17 +152,23 @@ FittedTeachers = Iterator[tuple[TeacherSpec, Teacher]]
 
 
 def specs_of(
-    party: str,
-    examples: Examples,
-    factory: TeacherFactory,
-    settings: TeacherSettings,
-    *,
-    key: bytes,
-    store: TeacherStore,
+    party: str, examples: Examples, factory: TeacherFactory, *, key: bytes, store: TeacherStore
 ) -> list[TeacherSpec]:
-    """The teachers that a party fits, each with its own records and seed; see `TeacherEnsemble` for the arguments."""
+    """The teachers that a party fits, each with its own records and seed.
+
+    Parameters
+    ----------
+    party : its name: parties with the same settings start their teachers from different seeds.
+    examples : all records of the party, with labels.
+    key : the party's secret: it decides which record teaches whom, and names the kept files.
+
+    Raises
+    ------
+    ConfigurationError, Refused
+        If the kind or its options are not valid, not allowed here, or do not suit the task.
+    """
     # Built once before any work: wrong options are an error even where every split falls to a constant.
-    version = factory.teacher().version
+    version, settings = factory.teacher().version, factory.settings
     assigned = assign_teachers(examples.identities(), settings.per_party, key)
     naming_key = derive_key(key, "names of fitted teachers")
     specs = []
@@ -177,7 +184,7 @@ def specs_of(
             "task": factory.task.model_dump(mode="json"),
             "seed": seed,
         }
-        specs.append(TeacherSpec(number, own, learnable, seed, teacher_name(naming_key, own, made_by), store))
+        specs.append(TeacherSpec(factory, number, own, learnable, seed, teacher_name(naming_key, own, made_by), store))
     return specs
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigurationError, StorageError
 from collegium.limits import MAX_TEACHERS_PER_PARTY
-from collegium.whole_files import storing
+from collegium.whole_files import storing, write_whole
 
 KEY_BYTES = 32
 KEY_FILE = "split.key"
@@ -95,12 +95,8 @@ def load_or_create_key(folder: Path) -> bytes:
 def _create_key(path: Path) -> bytes:
     """Write a fresh key under a private name, then link it: two processes end with one and the same key."""
     own = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    write_whole(own, os.urandom(KEY_BYTES), mode=0o600)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(os.urandom(KEY_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
         with contextlib.suppress(FileExistsError):  # another process was first: its key is the one
             os.link(own, path)
     finally:

@@ -4,9 +4,8 @@ Bonawitz et al. 2017 against a lying coordinator, on the sparse graph of Bell et
 sides are state machines that know no transport; docs/research/secure-sum.md describes phases and keys.
 """
 
-from collegium.protocol.secure_sum.coordinator import CoordinatorSum
+from collegium.protocol.secure_sum.coordinator import CoordinatorSum, SumResult
 from collegium.protocol.secure_sum.messages import Phase
-from collegium.protocol.secure_sum.opening import SumResult
 from collegium.protocol.secure_sum.party import PartySum
 from collegium.protocol.secure_sum.plan import GraphPlan, plan_graph
 from collegium.protocol.secure_sum.setup import SumSetup, accept_parameters, choose_ring

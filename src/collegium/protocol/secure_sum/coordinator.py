@@ -4,25 +4,172 @@ It never holds a single vector: masked vectors are added on arrival. A reply tha
 protocol is refused with a named error, and its sender counts as dropped out from then on.
 """
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, combinations, islice
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from collegium.protocol.secure_sum import keys, messages
+from collegium.protocol.secure_sum import keys, messages, shamir
 from collegium.protocol.secure_sum.errors import (
     MalformedMessage,
     ReplayedRound,
     SumAborted,
     TooFewSurvivors,
     UnexpectedParty,
+    WrongShare,
 )
 from collegium.protocol.secure_sum.hash_tree import HashTree
 from collegium.protocol.secure_sum.messages import Phase, phase_of
-from collegium.protocol.secure_sum.opening import Collected, Opening, SumResult, packed
-from collegium.protocol.secure_sum.plan import holders_of
+from collegium.protocol.secure_sum.plan import holders_of, sampled
 from collegium.protocol.secure_sum.setup import RingArray, SumSetup
+from collegium.protocol.secure_sum.state import Collected, packed, unpacked
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 from collegium_accounting.units import IntArray
+
+MAX_CHOICES_OF_SHARES = 500
+"""So many choices of holders are tried for one secret."""
+
+
+@dataclass(frozen=True, eq=False)
+class SumResult:
+    """The total and whose vectors it holds.
+
+    Parameters
+    ----------
+    total : exact integer sum (with the parties' noise, if they add any), shape ``[length]``.
+    survivors : names of the parties whose vectors are in it.
+    """
+
+    total: IntArray
+    survivors: tuple[str, ...]
+
+
+class Opening:
+    """Has one list of survivors signed, then takes the shares of all who signed; `CoordinatorSum` asks and waits.
+
+    What it needs for that, `Collected`, can be kept. Another process then opens the same sum with the same list, at
+    once or a day later: the parties give the same bytes again. Shares that were opened are never kept.
+    """
+
+    def __init__(self, collected: Collected) -> None:
+        self.collected, self._setup = collected, collected.setup
+        self.survivors = collected.members(collected.survivors)
+        """Who is asked to sign, ascending."""
+        self._sharers = collected.members(collected.sharers)
+        self._senders = {index: unpacked(senders) for index, senders in collected.senders.items()}
+        self.signatures: dict[int, bytes] = {}
+        """Under the list, by survivor."""
+        self._opened: defaultdict[int, dict[int, bytes]] = defaultdict(dict)
+        self._liars: set[int] = set()
+        """Holders without whose shares a secret opens that does not open with them."""
+
+    def take_signature(self, index: int, signature: bytes) -> None:
+        """Take one survivor's signature; raises ForgedSignature."""
+        name = self._setup.names[index]
+        keys.verify(self._setup.roster[name], signature, self.collected.signed, name, "the survivors' list")
+        self.signatures[index] = signature
+
+    def request_shares(self) -> dict[int, pb.SecureSumRequest]:
+        """What each party that signed is asked then, by its index."""
+        plan, collected, survivors = self._setup.plan, self.collected, set(self.survivors)
+        signers = sorted(self.signatures)
+        signatures = [self.signatures[index] for index in signers]
+        bitmap = messages.pack_set(np.array(signers, dtype=np.int64), plan.parties)
+        dropped = np.array([index for index in self._sharers if index not in survivors], dtype=np.int64)
+        tree = HashTree(signatures)
+        shown = sampled(collected.signed, bitmap, tree.root, len(signatures), plan.majority)
+        message = pb.Unmask(
+            survivors=collected.survivors,
+            dropped=messages.pack_set(dropped, plan.parties),
+            signers=bitmap,
+            root=tree.root,
+            signatures=b"".join(signatures[position] for position in shown),
+            proof=tree.proof(shown),
+        )
+        requests = {}
+        for signer in signers:
+            message.view_signatures = b"".join(collected.views[j] for j in self._senders[signer] if j in survivors)
+            requests[signer] = pb.SecureSumRequest(setup=self._setup.digest, unmask=message)
+        return requests
+
+    def take_shares(self, index: int, message: pb.Unmasked) -> None:
+        """Take the shares that one signer opens; raises MalformedMessage."""
+        owners = self._senders[index]
+        shares = messages.unpack_column(message.shares, len(owners), shamir.SHARE_BYTES, "opened shares")
+        for owner, opened in zip(owners, shares, strict=True):
+            self._opened[owner][index] = opened
+
+    def result(self) -> SumResult:
+        """The total.
+
+        Raises
+        ------
+        TooFewSurvivors
+            If a secret cannot be recovered.
+        WrongShare, ImpossibleTotal
+            When a dishonest party has spoiled the sum.
+        """
+        setup, names, threshold = self._setup, self._setup.names, self._setup.plan.threshold
+        if short := [owner for owner in self._sharers if len(self._opened[owner]) < threshold]:
+            raise TooFewSurvivors(
+                f"the secret of {names[short[0]]} and {len(short) - 1} more cannot be recovered: "
+                f"fewer than {threshold} of their holders answered"
+            )
+        total, survivors = self.collected.total.copy(), set(self.survivors)
+        for owner in self._sharers:
+            if owner in survivors:
+                opens = partial(self._is_self_seed, owner)
+                secret = self._open_secret(owner, opens, "self seed do not open its commitment")
+                key = keys.derive_key(secret, keys.SELF_MASK, setup.digest, owner)
+                np.subtract(total, keys.mask(key, setup.length, setup.word), out=total)
+            else:
+                self._remove_pairwise_masks(total, owner, survivors)
+        return SumResult(setup.decode(total, len(survivors)), self.collected.parties)
+
+    def _open_secret(self, owner: int, fits: Callable[[bytes], bool], otherwise: str) -> bytes:
+        """The secret of ``owner`` that ``fits`` what it committed to; WrongShare where its shares give no such secret.
+
+        Where the first shares do not, up to two holders at a time are left out, so that a few liars stop no round.
+        """
+        opened, threshold = self._opened[owner], self._setup.plan.threshold
+        trusted = [holder for holder in sorted(opened) if holder not in self._liars]
+        choices = chain.from_iterable(combinations(trusted, count) for count in range(3))
+        for left_out in islice(choices, MAX_CHOICES_OF_SHARES):
+            holders = tuple(holder for holder in trusted if holder not in left_out)[:threshold]
+            if len(holders) == threshold:
+                with suppress(WrongShare):
+                    secret = shamir.open_secret(holders, [opened[holder] for holder in holders])
+                    if fits(secret):
+                        self._liars.update(left_out)
+                        return secret
+        raise WrongShare(f"the shares of {self._setup.names[owner]}'s {otherwise}")
+
+    def _is_self_seed(self, owner: int, secret: bytes) -> bool:
+        committed = keys.commit(keys.SELF_SEED_COMMITMENT, self._setup.digest, owner, secret)
+        return committed == self.collected.commitments[owner]
+
+    def _is_mask_key(self, owner: int, secret: bytes) -> bool:
+        return keys.public_key(X25519PrivateKey.from_private_bytes(secret)) == self.collected.mask_keys[owner]
+
+    def _remove_pairwise_masks(self, total: RingArray, owner: int, survivors: set[int]) -> None:
+        """Take the masks that survivors share with a drop-out out of the sum."""
+        setup, collected = self._setup, self.collected
+        opens = partial(self._is_mask_key, owner)
+        secret = self._open_secret(owner, opens, "mask key do not open the key it advertised")
+        private = X25519PrivateKey.from_private_bytes(secret)
+        peers = (set(self._senders[owner]) | set(unpacked(collected.holders[owner]))) & survivors
+        for peer in peers:
+            agreed = keys.agree(private, collected.mask_keys[peer])
+            low, high = min(owner, peer), max(owner, peer)
+            key = keys.derive_key(agreed, keys.PAIRWISE_MASK, collected.transcript, low, high)
+            pair = keys.mask(key, setup.length, setup.word)
+            # The surviving peer added this mask if its index is the lower one.
+            (np.subtract if peer == low else np.add)(total, pair, out=total)
 
 
 # More than 15 methods: a state machine: two for each phase.
@@ -47,22 +194,23 @@ class CoordinatorSum:
         self._senders: dict[int, list[int]] = {}
         self._sum: RingArray = np.zeros(setup.length, dtype=setup.word)
         self._views: dict[int, bytes] = {}
-        self.collected: Collected | None = None
-        """What the opening needs, once all masked vectors are there; keep it, and `resumed` goes on from it."""
         self._opening: Opening | None = None
 
     @classmethod
     def resumed(cls, collected: Collected) -> "CoordinatorSum":
         """The same sum again, before survivors are asked to sign."""
         self = cls(collected.setup)
-        self.phase, self.collected = Phase.SIGN, collected
+        self.phase = Phase.SIGN
         self._begin_opening(collected)
         self._asked = set(self.opening.survivors)
         return self
 
     @property
     def opening(self) -> Opening:
-        """How the sum is opened; SumAborted before all masked vectors are there."""
+        """How the sum is opened, once all masked vectors are there; SumAborted before.
+
+        Keep what was ``collected``, and `resumed` goes on from it.
+        """
         if self._opening is None:
             raise SumAborted("the masked vectors are not collected yet")
         return self._opening
@@ -221,7 +369,7 @@ class CoordinatorSum:
 
     def _prepare_sign_survivors(self, survivors: IntArray) -> None:
         sharers = self._sharers.tolist()
-        self.collected = Collected(
+        collected = Collected(
             self.setup,
             self._sum,
             self._transcript,
@@ -233,9 +381,10 @@ class CoordinatorSum:
             {i: packed(self._senders[i]) for i in sharers},
             {i: packed(self._holders[i]) for i in sharers},
         )
-        self._begin_opening(self.collected)
+        self._begin_opening(collected)
 
     def _begin_opening(self, collected: Collected) -> None:
         self._opening = Opening(collected)
         self._own_requests.clear()
-        self._shared_request = self._opening.request_signatures()
+        message = pb.SignSurvivors(survivors=collected.survivors)
+        self._shared_request = pb.SecureSumRequest(setup=self.setup.digest, sign_survivors=message)

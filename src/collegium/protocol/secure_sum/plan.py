@@ -24,6 +24,12 @@ SMALLEST_SUM = 3
 COMPLETE_UP_TO = 250
 """Parties whose sum on the complete graph takes seconds; its cost grows as their square."""
 
+SECURITY_BITS = 40
+"""A party demands that a graph fails against collusion with a probability of at most 2 to the minus this."""
+
+LIVENESS = 1e-6
+"""The largest probability that the stated drop-outs make a sum fail."""
+
 SAMPLE_BITS = 128
 """A sample of signatures deceives with a probability of at most 2 to the minus this, for each tree that is tried."""
 
@@ -175,12 +181,11 @@ def _least_threshold(parties: int, quorum: int, colluding: int, neighbours: int,
 
 
 @lru_cache(maxsize=256)
-def plan_graph(  # noqa: PLR0913 -- the search for a bound, in its symbols
+def plan_graph(
     parties: int,
     dropout_fraction: float = 0.3,
     collusion_fraction: float = 0.1,
-    security_bits: int = 40,
-    liveness: float = 1e-6,
+    security_bits: int = SECURITY_BITS,
     quorum: float = 0.0,
     complete: bool = False,
 ) -> GraphPlan:
@@ -192,7 +197,6 @@ def plan_graph(  # noqa: PLR0913 -- the search for a bound, in its symbols
     dropout_fraction : largest fraction that may drop out over all phases; ⌊fraction · parties⌋ parties.
     collusion_fraction : largest fraction that may collude with the coordinator; rounded up, at least one party.
     security_bits : the graph fails with probability 2^−(security_bits + 1) at most.
-    liveness : largest probability that the stated drop-outs make the sum fail.
     quorum : fraction of the roster without which the round is of no use: the parties insist on it, so that more honest
         survivors are certain and their noise counts. Q is never below `least_quorum`.
     complete : whether it must be the complete graph, on which two sums over one list of survivors are certainly over
@@ -207,8 +211,8 @@ def plan_graph(  # noqa: PLR0913 -- the search for a bound, in its symbols
         raise ConfigurationError(
             f"a secure sum needs at least {SMALLEST_SUM} parties, got {parties}: take in more, or use the mode 'clear'"
         )
-    if not (0.0 <= dropout_fraction < 1.0 and 0.0 <= collusion_fraction < 1.0 and 0.0 < liveness < 1.0):
-        raise ConfigurationError("dropout, collusion and liveness are fractions in [0, 1)")
+    if not (0.0 <= dropout_fraction < 1.0 and 0.0 <= collusion_fraction < 1.0):
+        raise ConfigurationError("dropout and collusion are fractions in [0, 1)")
     if not 0.0 <= quorum <= 1.0:
         raise ConfigurationError(f"a quorum is a fraction in [0, 1], got {quorum}")
     if not 1 <= security_bits <= 128:
@@ -230,7 +234,7 @@ def plan_graph(  # noqa: PLR0913 -- the search for a bound, in its symbols
         if threshold is None:
             return None
         failure = liveness_failure(parties, dropped, neighbours, threshold)
-        if failure > liveness:
+        if failure > LIVENESS:
             return None
         secrecy, isolated = secrecy_failure(parties, needed, colluding, neighbours, threshold, target)
         return GraphPlan(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigurationError
 from collegium.protocol.secure_sum.errors import ImpossibleTotal, InsufficientPlan, ValueOutOfRange, WrongLength
-from collegium.protocol.secure_sum.plan import GraphPlan, least_quorum, liveness_failure, secrecy_failure
+from collegium.protocol.secure_sum.plan import SECURITY_BITS, GraphPlan, least_quorum, liveness_failure, secrecy_failure
 from collegium.protocol.v1 import secure_sum_pb2 as pb
 from collegium_accounting.units import IntArray
 
@@ -163,23 +163,9 @@ class SumSetup:
 
     def parameters(self) -> pb.SumParameters:
         """What the coordinator proposes to a party; the roster is not sent, each side has its own."""
-        return pb.SumParameters(
-            consortium=self.consortium,
-            round_id=self.round_id,
-            length=self.length,
-            low=self.low,
-            high=self.high,
-            ring_bits=self.ring_bits,
-            neighbours=self.plan.neighbours,
-            threshold=self.plan.threshold,
-            colluding=self.plan.colluding,
-            security_bits=self.plan.security_bits,
-            noise_reach=self.noise_reach,
-            quorum=self.plan.quorum,
-            groups=self.groups,
-            left_out=self.left_out,
-            summed=self.plan.summed,
-        )
+        own = {name: getattr(self, name) for name in _OWN}
+        planned = {name: getattr(self.plan, name) for name in _PLANNED}
+        return pb.SumParameters(ring_bits=self.ring_bits, **own, **planned)
 
     def about(self) -> dict[str, Any]:
         """All of it, as JSON has it, for whoever goes on with the sum later."""
@@ -196,13 +182,18 @@ class SumSetup:
         return accept_parameters(parameters, roster, collusion_fraction=0.0)
 
 
+_OWN = "consortium", "round_id", "length", "low", "high", "noise_reach", "groups", "left_out"
+_PLANNED = "neighbours", "threshold", "colluding", "security_bits", "quorum", "summed"
+"""What is proposed of a set-up, and of its graph, each under its own name."""
+
+
 def _with_length(text: str) -> bytes:
     raw = text.encode()
     return struct.pack("<I", len(raw)) + raw
 
 
 def accept_parameters(
-    parameters: pb.SumParameters, roster: Mapping[str, bytes], *, collusion_fraction: float, security_bits: int = 40
+    parameters: pb.SumParameters, roster: Mapping[str, bytes], *, collusion_fraction: float
 ) -> SumSetup:
     """The set-up that a party accepts: its own roster, the coordinator's proposal, its own demands.
 
@@ -235,27 +226,16 @@ def accept_parameters(
         )
     target = 2.0 ** -(parameters.security_bits + 1)
     failure, isolated = secrecy_failure(parties, quorum, colluding, k, t, target)
-    if parameters.security_bits < security_bits or failure > target:
+    if parameters.security_bits < SECURITY_BITS or failure > target:
         raise InsufficientPlan(
             f"{k} neighbours with threshold {t} fail with probability {failure:.2g}, above the {target:.2g} "
-            f"that {parameters.security_bits} bits of security allow; {security_bits} bits are demanded"
+            f"that {parameters.security_bits} bits of security allow; {SECURITY_BITS} bits are demanded"
         )
     dropped = parties - quorum
     liveness = 0.0 if k == parties - 1 else liveness_failure(parties, dropped, k, t)
     found = failure, liveness, quorum, isolated, parameters.summed
     plan = GraphPlan(parties, k, t, colluding, dropped, parameters.security_bits, *found)
-    setup = SumSetup(
-        parameters.consortium,
-        parameters.round_id,
-        dict(roster),
-        parameters.length,
-        parameters.low,
-        parameters.high,
-        plan,
-        parameters.noise_reach,
-        parameters.groups,
-        parameters.left_out,
-    )
+    setup = SumSetup(roster=dict(roster), plan=plan, **{name: getattr(parameters, name) for name in _OWN})
     if parameters.ring_bits != setup.ring_bits:
         raise InsufficientPlan(f"a ring of {parameters.ring_bits} bits is proposed, {setup.ring_bits} are needed")
     return setup
