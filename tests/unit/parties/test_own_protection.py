@@ -24,7 +24,7 @@ from collegium.protocol.kinds.near_records import CastNeighbours
 from collegium.protocol.kinds.teacher_votes import CastVotes
 from collegium.protocol.messages import Request
 from collegium.protocol.question import PoolRange, Question, QuestionTerms
-from collegium.protocol.replies import Failure, Prepared, SecureSumAnswer
+from collegium.protocol.replies import Counts, Failure, Prepared, SecureSumAnswer
 from collegium.protocol.requests import SecureSumStep
 from collegium.protocol.secure_sum import CoordinatorSum, SumSetup, plan_graph
 from collegium.protocol.secure_sum.groups import group_of
@@ -186,3 +186,21 @@ def test_several_sums_without_noise_over_a_sparse_graph_are_refused(
     answer = party.handle(Request("sum", "run-1", step)).body
     assert isinstance(answer, SecureSumAnswer if answered else Failure)
     assert answered or answer.code == "secure-sum-insufficient-plan"
+
+
+def test_an_answer_in_the_clear_is_the_same_whoever_else_takes_part(
+    make_party: MakeParty, pool: ArraySpec, tmp_path: Path
+) -> None:
+    """It is added to nobody's: an institution that joins makes it no other answer, which would be counted again."""
+    agreed = PolicyConfig(minimum_noise_votes=1, sum_modes=("clear",))
+    terms = QuestionTerms("gnmax", {"sigma": 40.0}, "replace", "clear")
+    asked = CastVotes(terms, "ledger", LINEAR, PoolRange(pool.sha256, (0, 1)), 10)
+    counted = []
+    for names in (list(ROSTER)[:4], ROSTER):
+        account = AnswerBook(tmp_path, "alpha", agreed, None)
+        membership = Membership("ours", {name: ROSTER[name] for name in names}, KEYS["alpha"].sign)
+        answer = Asker(make_party(policy=Policy(agreed), account=account, membership=membership))(asked)
+        assert isinstance(answer, Counts)
+        counted.append((account.queries_answered(), account.spent()))
+        account.close()
+    assert counted[0] == counted[1] and counted[0][0] == 2
