@@ -231,10 +231,9 @@ class Party:
         assert isinstance(ask, Ask)
         question, kind = ask.question, self._kind(ask.question.kind)
         self._admit(question, kind)
-        clear = question.terms.sum_mode == "clear"
-        if (asked := self._asked(run_id, question, {} if clear else self._roster)) is not None:
+        if (asked := self._asked(run_id, question, self._roster)) is not None:
             self._book.check(asked)
-        if clear:
+        if question.terms.sum_mode == "clear":
             counts = self._bounded(kind, ask, run_id)
             if asked is not None:
                 counts, left_before = self._book.kept(asked, counts)
