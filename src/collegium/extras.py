@@ -1,8 +1,6 @@
 """What is installed on request: the extras of this package, and what other packages add to it by entry points."""
 
-from contextlib import AbstractContextManager
-from importlib.metadata import EntryPoint
-from typing import Any
+from functools import partial
 
 from collegium_accounting import extras
 from collegium_accounting.extras import installed as installed
@@ -31,11 +29,6 @@ INSTALLED_BY = {module: f"collegium[{extra}]" for module, extra in EXTRA_OF.item
 """What ``pip install`` takes for each of them."""
 
 
-def optional_import(purpose: str) -> AbstractContextManager[None]:
-    """`collegium_accounting.extras.optional_import` with the extras of this package."""
-    return extras.optional_import(purpose, INSTALLED_BY)
-
-
-def load_plugin(point: EntryPoint, what: str) -> Any:
-    """`collegium_accounting.extras.load_plugin` with the extras of this package."""
-    return extras.load_plugin(point, what, INSTALLED_BY)
+optional_import = partial(extras.optional_import, installed_by=INSTALLED_BY)
+load_plugin = partial(extras.load_plugin, installed_by=INSTALLED_BY)
+"""Those of `collegium_accounting.extras` with the extras of this package."""

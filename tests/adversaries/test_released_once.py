@@ -235,7 +235,7 @@ def test_a_ledger_put_back_to_before_a_release_is_noticed_by_every_party(
     last = "collegium.coordinator.kinds.evaluation.ask_each"
     if part != "evaluation":
         told = {"votes": {"mode": mode}}
-        last = "collegium.coordinator.kinds.labels.Labels.keep"
+        last = "collegium.coordinator.kinds.labels.Labels._keep"
         if part == "class sums":
             told["mechanism"] = {"name": "class-sums", "parameters": {"sigma": 3.0}}
             last = "collegium.coordinator.kinds.class_sums.NoisySums"

@@ -140,7 +140,7 @@ def test_a_study_that_was_killed_asks_for_the_same_exact_sums_again_at_no_cost(
 ) -> None:
     """Killed after the votes of a batch were summed."""
     mechanism, releases = create(VOTED["name"], **VOTED["parameters"]), iter(range(100))
-    keep = Labels.keep
+    keep = Labels._keep
 
     def dies(self: Labels, *told: Any) -> None:
         if next(releases) == 1:
@@ -148,7 +148,7 @@ def test_a_study_that_was_killed_asks_for_the_same_exact_sums_again_at_no_cost(
         keep(self, *told)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Labels, "keep", dies)
+        patched.setattr(Labels, "_keep", dies)
         serve("one", VOTED, mode)
     assert serve("one", VOTED, mode).labels.answered == 6
     law = together(stage.law(Unit(1, Adjacency.ADD_REMOVE)) for stage in mechanism.stages)

@@ -9,7 +9,7 @@ from typing import Any
 
 from collegium.coordinator.rounds.rounds import Parties
 from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Reach, Storage, Watch
-from collegium.coordinator.settings.run_config import PublicData, RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig, load_public
 from collegium.privacy.ledger.entry import Charge
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
@@ -17,7 +17,7 @@ from collegium.settings import validate_config
 
 REACH = ("roster", "signing_keys", "vote_sum")
 STORAGE = ("ledger", "cache", "signer")
-WATCH = ("on_progress", "should_stop", "clock", "baseline")
+WATCH = ("on_progress", "should_stop", "baseline")
 
 
 class Crash(BaseException):
@@ -57,7 +57,7 @@ def coordinator_for(
         config,
         Reach(parties, **given(REACH)),
         Storage(folder, **given(STORAGE)),
-        public=public,
+        public=public or load_public(config, None),
         compute=Compute("cpu"),
         watch=Watch(**given(WATCH)),
     )

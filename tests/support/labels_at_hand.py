@@ -53,11 +53,11 @@ class LabelsAtHand:
             mechanism=mechanism,
             vote_sum=SimpleNamespace(mode="clear", added=COORDINATOR),
             storage=SimpleNamespace(study=None),
+            public=SimpleNamespace(spec=SimpleNamespace(sha256="0" * 64)),
             config=SimpleNamespace(task=SimpleNamespace(classes="ab")),
         )
-        public: Any = SimpleNamespace(spec=SimpleNamespace(sha256="0" * 64))
         table: Any = self._table
-        self.labels = Labels(setup, public, Releases(self.statement, table, noise, "run"), ledger)
+        self.labels = Labels(setup, Releases(self.statement, table, noise, "run"), ledger)
 
     def label(self, queries: Sequence[str], counts: IntArray | Counts) -> bool:
         """Release labels for as many of ``queries`` as the budget allows; False where it stopped that."""

@@ -147,12 +147,11 @@ class NearestRecords(OfRecords):
     def entries(cls, config: Any) -> int:
         return int(config.neighbours.bins) * (len(config.task.classes) + bool(config.task.multilabel))
 
-    def _ask(
-        self, terms: QuestionTerms, inputs: PoolRange, values: NDArray[np.int16], positions: NDArray[np.int64]
-    ) -> CountNearest:
+    def ask(self, terms: QuestionTerms, inputs: PoolRange) -> CountNearest:
         settings, classes = self.settings_here, len(self.facts.config.task.classes)
         assert isinstance(settings, NearestConfig)  # `settings` of this class
-        edges = nearest_edges_squared(values, positions, settings.share, settings.bins)
+        positions = np.asarray(inputs.indices, dtype=np.int64)
+        edges = nearest_edges_squared(self.values, positions, settings.share, settings.bins)
         return CountNearest(terms, self.facts.of_study, self.features, inputs, classes, edges)
 
     def votes(self, question: Question, counts: IntArray) -> IntArray:

@@ -1,6 +1,7 @@
 """The parties of a run as its releases ask them: who is ready, the sum of their answers, and the ledger they follow."""
 
 import hashlib
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -19,7 +20,6 @@ from collegium.coordinator.rounds.rounds import (
 )
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.queries import study_of
-from collegium.coordinator.settings.run_config import PublicData
 from collegium.coordinator.statement import Statement
 from collegium.data.task import TeacherSettings
 from collegium.errors import QuorumNotReached, ReleaseLost
@@ -94,13 +94,12 @@ class Asking:
     def __init__(
         self,
         setup: RunSetup,
-        public: PublicData,
         statement: Statement,
         ledger: Ledger,
         notes: RunNotes,
         teacher: TeacherSettings | None,
     ) -> None:
-        self._setup, self._public, self._statement, self._ledger = setup, public, statement, ledger
+        self._setup, self._statement, self._ledger = setup, statement, ledger
         self._notes, self._teacher, self._prepared = notes, teacher, False
         self.journal = Journal(setup.ledger_file.parent)
 
@@ -158,20 +157,18 @@ class Asking:
         QuorumNotReached
             If too few parties answer.
         """
-        began_s, sums = self._notes.now_s(), question.sums
+        began_s, sums = time.monotonic(), question.sums
         tell = partial(self._notes.tell, question.step)
         if isinstance(sums, MaskedSum):
             result = self._opened(question, sums, parties, charge, begun, tell)
         else:
-            self._note_exact(question, None)
             result = sums.sum_votes(VoteRound(question.question, dict(parties), self.deadline_s, self.quorum, tell))
-            self._note_exact(question, result.answered)
         result = result.read_by(partial(question.read, question.question))
         for party in result.outcomes.keys() - set(result.answered):
             parties.pop(party, None)
         if question.noted:
             queries = 1 if question.of_records else len(question.names)
-            self._notes.record.note_round(question.question.name, queries, result, self._notes.now_s() - began_s)
+            self._notes.record.note_round(question.question.name, queries, result, time.monotonic() - began_s)
             self._readiness.note_round(result.outcomes)
             self._notes.write()
         return result
@@ -315,7 +312,7 @@ class Asking:
             self._setup.reach.parties,
             self._roster,
             self._teacher,
-            self._public,
+            self._setup.public,
             self._ledger,
             self._setup.reach.signing_keys,
             voted=None if self._setup.mechanism.record_budget() is None else self._statement.run_is_paid(),

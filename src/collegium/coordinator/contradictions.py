@@ -20,6 +20,7 @@ Birgé, "An alternative point of view on Lepski's method", IMS Lecture Notes 36,
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -166,10 +167,14 @@ def check_cap(rounds: Sequence[Counted], *, most_records: int) -> None:
 
 def check_counts(counted: Sequence[Counted]) -> None:
     """Raise Contradiction where the same parties' records were counted differently by several releases."""
-    for number, first in enumerate(counted):
-        for second in counted[number + 1 :]:
-            if first.parties == second.parties:
-                _check_equal(first, second)
+    for first, second in combinations(counted, 2):
+        if first.parties != second.parties:
+            continue
+        check_totals(first, second)
+        if first.per_class is not None and second.per_class is not None:
+            number = int(np.abs(first.per_class - second.per_class).argmax())
+            one, other = (first.per_class[number], first.class_error), (second.per_class[number], second.class_error)
+            _check_equal(first, second, one, other, f"of class {number + 1}, ")
 
 
 def check_shares(counted: Counted) -> None:
@@ -181,26 +186,18 @@ def check_shares(counted: Counted) -> None:
 
 def check_totals(first: Counted, second: Counted) -> None:
     """Raise Contradiction where two releases counted another number of the same parties' records."""
-    slack = _SLACK * max(first.total, second.total, 0.0)
-    if abs(first.total - second.total) > _DEVIATIONS * math.hypot(first.error, second.error) + slack:
-        raise _contradiction(
-            f"{first.where} count{'' if first.where.endswith('s') else 's'} {first.total:,.0f} records, and "
-            f"{second.where} {second.total:,.0f} of the same institutions"
-        )
+    _check_equal(first, second, (first.total, first.error), (second.total, second.error))
 
 
-def _check_equal(first: Counted, second: Counted) -> None:
-    check_totals(first, second)
+def _check_equal(
+    first: Counted, second: Counted, one: tuple[float, float], other: tuple[float, float], whose: str = ""
+) -> None:
+    """Raise Contradiction unless both releases counted about the same number; each is given with its error."""
     slack = _SLACK * max(first.total, second.total, 0.0)
-    if first.per_class is None or second.per_class is None:
-        return
-    apart = np.abs(first.per_class - second.per_class)
-    if float(apart.max()) > _DEVIATIONS * math.hypot(first.class_error, second.class_error) + slack:
-        number = int(apart.argmax())
+    if abs(one[0] - other[0]) > _DEVIATIONS * math.hypot(one[1], other[1]) + slack:
         raise _contradiction(
-            f"of class {number + 1}, {first.where} count{'' if first.where.endswith('s') else 's'} "
-            f"{first.per_class[number]:,.0f} records, and {second.where} {second.per_class[number]:,.0f} of the same "
-            "institutions"
+            f"{whose}{first.where} count{'' if first.where.endswith('s') else 's'} {one[0]:,.0f} records, and "
+            f"{second.where} {other[0]:,.0f} of the same institutions"
         )
 
 

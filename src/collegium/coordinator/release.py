@@ -16,9 +16,8 @@ What is durable in each state, and what a start after a crash does with it:
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from collegium.coordinator.asking import Asking, RunQuestion
 from collegium.coordinator.journal import Journal, Name, OpenSum, Part, Released
@@ -30,21 +29,11 @@ from collegium.errors import QuorumNotReached
 from collegium.whole_files import write_digested
 from collegium_accounting.mechanisms import IntArray, Stage
 
+Keep = Callable[[int, Stage, Sequence[GroupCounts]], None]
+"""Adds the noise that the coordinator draws at a stage to opened numbers, and keeps what follows, under a charge."""
 
-class Rule(Protocol):
-    """What follows from opened numbers, and where it is kept."""
-
-    def room(self, question: RunQuestion) -> AbstractContextManager[object]:
-        """A context around asking and keeping, which makes room for what is to be kept."""
-        ...
-
-    def opened(self, question: RunQuestion) -> IntArray | None:
-        """The exact numbers of this question where they are known already; they are in memory alone."""
-        ...
-
-    def keep(self, charge: int, stage: Stage, question: RunQuestion, groups: Sequence[GroupCounts]) -> None:
-        """Add the noise that the coordinator draws to the counts, and keep what follows; durable after `room`."""
-        ...
+Rule = Callable[[RunQuestion], AbstractContextManager[Keep]]
+"""A context around asking and keeping, which makes room for what is to be kept; it is durable at its end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +52,16 @@ class Releases:
     noise: CoordinatorNoise
     run: str
 
-    def release(self, slot: Slot, question: RunQuestion, rule: Rule, parties: dict[str, int]) -> tuple[str, ...]:
+    def release(
+        self, slot: Slot, question: RunQuestion, rule: Rule, parties: dict[str, int], known: IntArray | None = None
+    ) -> tuple[str, ...]:
         """Pay for a question, or take up a charge for it, put it to the parties, and keep what follows from it.
 
         Parameters
         ----------
         slot : where the run stated it to the ledger.
         parties : to be asked, each with its number of teachers. Those that fail are taken out of it.
+        known : the exact numbers where they were opened before; they are in memory alone.
 
         Returns
         -------
@@ -88,8 +80,8 @@ class Releases:
         else:
             charge = begun.charge
         answered = tuple[str, ...]()
-        with rule.room(question):
-            if (known := rule.opened(question)) is not None:
+        with rule(question) as keep:
+            if known is not None:
                 groups: Sequence[GroupCounts] = [GroupCounts(known, ())]
             else:
                 paid, noisy = question.paid_by(charge), slot.stage.added.parties
@@ -97,7 +89,7 @@ class Releases:
                 groups, answered = result.groups, result.answered
                 if question.of_records and not noisy:
                     self.asking.spend(charge, answered)
-            rule.keep(charge, slot.stage, question, groups)
+            keep(charge, slot.stage, groups)
         for sum_ in self.asking.journal.open_sums() if answered else []:
             if sum_.charge == charge or (sum_.charge is None and question.answered_by(sum_)):
                 self.asking.journal.settle(sum_)
@@ -147,6 +139,10 @@ class Releases:
         """Is there where a party stayed away from a sum of all."""
         return self.asking.journal.folder / f"sums-without-all-{hashlib.sha256(self.run.encode()).hexdigest()[:16]}"
 
+    def vector(self, name: Name, drawn_for: str) -> "WholeVector":
+        """A vector that is released as a whole; see `WholeVector`."""
+        return WholeVector(self.asking.journal, self.noise, name, drawn_for)
+
     def begun(self, slot: Slot, question: RunQuestion) -> OpenSum | None:
         """The sum of this question that was collected and not opened yet; None without one."""
         return next((sum_ for sum_ in self._may_open(slot, question.names) if question.answered_by(sum_)), None)
@@ -162,9 +158,9 @@ class Releases:
         return [s for s in about if s.charge is None or may_open(slot, names, s.charge, s.setup.hex())]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class WholeVector:
-    """The rule of a vector that is released as a whole.
+    """A vector that is released as a whole.
 
     Parameters
     ----------
@@ -176,7 +172,6 @@ class WholeVector:
     noise: CoordinatorNoise
     name: Name
     drawn_for: str
-    _keep: Callable[[Released], None] | None = field(default=None, init=False)
 
     @property
     def released(self) -> Released | None:
@@ -184,18 +179,13 @@ class WholeVector:
         return self.journal.released(self.name)
 
     @contextmanager
-    def room(self, question: RunQuestion) -> Iterator[None]:
+    def keeping(self, question: RunQuestion) -> Iterator[Keep]:
+        """The `Rule` of its release."""
         groups = len(question.sums.divided) if isinstance(question.sums, MaskedSum) else 1
-        with self.journal.room(self.name, question.question.shape[1], max(1, groups)) as self._keep:
-            yield
+        with self.journal.room(self.name, question.question.shape[1], max(1, groups)) as write:
 
-    def opened(self, question: RunQuestion) -> None:
-        return None
+            def keep(charge: int, stage: Stage, sums: Sequence[GroupCounts]) -> None:
+                noisy = [(self.noise.vector(stage, counts[0], self.drawn_for), parties) for counts, parties in sums]
+                write(Released(tuple(Part(one, noise_on_entries(stage, len(who)), who) for one, who in noisy)))
 
-    def keep(self, charge: int, stage: Stage, question: RunQuestion, groups: Sequence[GroupCounts]) -> None:
-        assert self._keep is not None  # `release` makes it
-        parts = (
-            Part(self.noise.vector(stage, counts[0], self.drawn_for), noise_on_entries(stage, len(parties)), parties)
-            for counts, parties in groups
-        )
-        self._keep(Released(tuple(parts)))
+            yield keep

@@ -18,10 +18,10 @@ from support.scripted_parties import LocalParties, ScriptedParty
 from collegium.coordinator.run.coordinator import Progress
 from collegium.coordinator.run.run_folder import read_labels
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.coordinator.selection.plan import Plan, all_labelled
+from collegium.coordinator.selection.plan import Plan
 from collegium.coordinator.selection.queries import representatives
 from collegium.coordinator.settings.run_config import PublicData, RunConfig
-from collegium.data import Examples, array_spec, default_task
+from collegium.data import Examples, default_task
 from collegium.errors import BudgetExceeded, ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verifier import verify
@@ -208,7 +208,7 @@ def test_a_finished_plan_is_known_as_one_before_parties_are_waited_for(
 ) -> None:
     def done(record: dict[str, Any], config: RunConfig) -> bool:
         with Ledger.read(tmp_path / "run" / "ledger.sqlite") as ledger:
-            return all_labelled(Plan(config, array_spec(digits.x)), record, digits.x, ledger.labels())
+            return Plan(config, PublicData(digits)).all_labelled(record, ledger.labels())
 
     stopped = run(budget__epsilon=14.0)
     assert not done(stopped, settings())

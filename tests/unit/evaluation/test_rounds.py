@@ -290,9 +290,9 @@ def test_counts_beside_labels_have_a_sum_that_parties_open(
     config = run_config({"budget": {"epsilon": 10}}, asked)
     keys = {f"party-{number}": bytes(32) for number in range(parties)}
     reach = Reach(cg.LocalParties(records(), TASK), signing_keys=keys)
-    setup = RunSetup(config, reach, Storage(tmp_path), Compute(), Watch())
-    notes: Any = None
-    added = PrivateEvaluation(setup, notes, "ledger", config.evaluation).sum
+    nothing: Any = None
+    setup = RunSetup(config, reach, Storage(tmp_path), nothing, Compute(), Watch())
+    added = PrivateEvaluation(setup, nothing, "ledger", config.evaluation).sum
     assert added.mode == counts_mode and isinstance(added, ClearSum if mode == "clear" else MaskedSum)
     assert not isinstance(added, MaskedSum) or added.noised
 

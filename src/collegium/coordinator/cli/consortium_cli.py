@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from collegium.coordinator.cli.options import ConfigFile, PublicRoot, StudyName, WaitSeconds
+from collegium.coordinator.cli.options import AsJson, ConfigFile, LogLines, PublicRoot, StudyName, WaitSeconds
 from collegium.coordinator.settings.consortium import public_root, read_consortium
 from collegium.errors import QuorumNotReached
 from collegium.logs import LogFormat, configure_logging
@@ -28,8 +28,8 @@ def rehearse(
         float, typer.Option("--give-up", min=0, metavar="SECONDS", help="How long a quorum may take to connect.")
     ] = 600.0,
     data_root: PublicRoot = None,
-    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    log_format: LogLines = LogFormat.TEXT,
+    as_json: AsJson = False,
 ) -> None:
     """Do the whole run on records that the parties invent: over the real machines, keys and policies, for nothing.
 

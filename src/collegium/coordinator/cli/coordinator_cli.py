@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from collegium.clock import utc_now
-from collegium.coordinator.cli.options import ConfigFile, PublicRoot, StudyName, WaitSeconds
+from collegium.coordinator.cli.options import AsJson, ConfigFile, LogLines, PublicRoot, StudyName, WaitSeconds
 from collegium.coordinator.run.run_folder import run_json
 from collegium.coordinator.run.run_record import RunRecord, reached
 from collegium.coordinator.settings.consortium import ConsortiumFolder, read_consortium
@@ -39,7 +39,7 @@ def serve(
     stay: Annotated[
         bool, typer.Option("--stay", help="Stay up after a study, and serve those that collegium study begin names.")
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON lines.")] = LogFormat.TEXT,
+    log_format: LogLines = LogFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json at the end instead of a line.")] = False,
 ) -> None:
     """Enrol parties, wait for a quorum, and run until the student and the report are written.
@@ -73,7 +73,7 @@ def say(record: RunRecord, folder: ConsortiumFolder, as_json: bool) -> None:
 def status(
     folder: Annotated[Path, typer.Argument(help="The consortium's folder, or its TOML file.", show_default=False)],
     study: StudyName = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print who takes part, the rounds, the labels, the privacy spent and left, and the last failures."""
     from collegium.coordinator.watching.consortium_status import consortium_status

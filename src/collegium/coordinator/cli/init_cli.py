@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from collegium.coordinator.report.page import templates
 from collegium.coordinator.settings.draft import KINDS, Draft, draft_of
 from collegium.data.encoding import texts_of
 from collegium.data.loading.excel import ENDING, sheets_of
@@ -13,42 +14,15 @@ from collegium.data.loading.sources import DataSource
 from collegium.data.values import check_party_name
 from collegium.errors import ColumnMissing, ConfigurationError, DataError
 from collegium.limits import MAX_RECORDS_PER_PARTY
-from collegium.settings import filled, toml_value
 from collegium.whole_files import write_new
 
 app = typer.Typer(add_completion=False)
 
 
-EPSILON = 1.0
-"""A budget to begin with."""
-
-EVALUATION = """
-[evaluation]                  # there are no public labels: the institutions measure the student on their own records
-share = 0.1                   # of the budget
-"""
-
-CAP = "records_per_party = {most}     # the most that one institution has; sums that count more are refused"
-
 NO_CAP = (
     "say by --most-records how many records the largest institution has at most, rounded up: none then weighs more. "
     f"--most-records {MAX_RECORDS_PER_PARTY} sets no cap, and one of few institutions that lies then decides the result"
 )
-
-POOL_CHECK = """
-[pool_check]                  # before any label: does the pool lack some records? stop = true then ends the run
-share = 0.05                  # of the budget
-"""
-
-POOL = """[pool]                        # public inputs without labels; nothing private may be in it
-{source}"""
-
-NO_POOL = """# There is no section pool: what the sums need of one is drawn from the columns and ranges below."""
-
-HOLDOUT = """
-[holdout]                     # public inputs with labels: 400 tell an accuracy of 80 % to ± 4 points; may be left out
-{source}
-label = {label}
-"""
 
 
 @app.command(
@@ -97,29 +71,28 @@ def init(
     root = Path.cwd()
     kinds = _kinds(column or [])
     try:
-        draft = _draft(pool, root, kinds, label, categories, sheet)
+        draft = draft_of(pool, root, kinds, (label,) if label else (), categories, sheet)
     except DataError as error:
         if Path(pool).exists() and (line := _in_sheet(pool, sheet, root)[1]):
             raise DataError(f"{error}; {line}") from error
         raise
     known = [one.strip() for one in classes.split(",") if one.strip()]
     known = known or (_classes(holdout or pool, root, label, draft) if label else [])
-    text = filled(
-        "collegium.coordinator.cli",
-        "consortium.toml",
-        name=toml_value(name),
-        host=host,
-        parties=toml_value(names),
-        pool=NO_POOL if no_pool else POOL.format(source=_lines(draft.source)),
-        file="the file" if no_pool else "the pool",
-        measured=(_holdout(holdout, root, label, draft) if holdout and label else EVALUATION)
-        + ("" if no_pool else POOL_CHECK),
-        epsilon=EPSILON,
-        cap=CAP.format(most=most_records),
-        classes=toml_value(known) if known else "[]                  # fill in their names",
-        inputs="\n".join(draft.inputs),
+    text = (
+        templates("coordinator.cli")
+        .get_template("consortium.toml.j2")
+        .render(
+            name=name,
+            host=host,
+            parties=names,
+            pool=None if no_pool else draft.source,
+            holdout=_as_the_pool(holdout, root, draft) | {"label": label} if holdout and label else None,
+            most_records=most_records,
+            classes=known,
+            inputs=draft.inputs,
+        )
     )
-    write_new(output, text, "remove it, or name another with -o")
+    write_new(output, text + "\n", "remove it, or name another with -o")
     for file in filter(None, (pool, holdout)):
         if line := _in_sheet(file, sheet, root)[1]:
             typer.echo(line, err=True)
@@ -147,17 +120,6 @@ def _kinds(given: list[str]) -> dict[str, str]:
     return kinds
 
 
-def _draft(
-    pool: str, root: Path, kinds: dict[str, str], label: str | None, categories: int, sheet: str | None
-) -> Draft:
-    if label is None:
-        return draft_of(pool, root, kinds, (), categories, sheet)
-    try:
-        return draft_of(pool, root, kinds, (label,), categories, sheet)
-    except ConfigurationError:  # the pool has no such column, as it should be
-        return draft_of(pool, root, kinds, (), categories, sheet)
-
-
 def _in_sheet(name: str, sheet: str | None, root: Path) -> tuple[str | None, str]:
     """The sheet of a file that is read, and a line that names the others; nothing where there is one or none."""
     sheets = sheets_of(find(name, root)) if name.lower().endswith(ENDING) else []
@@ -174,16 +136,8 @@ def _classes(name: str, root: Path, label: str, draft: Draft) -> list[str]:
     return sorted({text for text in texts_of(frame[label]).tolist() if text})
 
 
-def _holdout(name: str, root: Path, label: str, draft: Draft) -> str:
-    return HOLDOUT.format(source=_lines(_as_the_pool(name, root, draft)), label=toml_value(label))
-
-
 def _as_the_pool(name: str, root: Path, draft: Draft) -> dict[str, object]:
     """How another public file is read: as the pool, in the sheet of the same name if it has one."""
     how = {key: value for key, value in draft.source.items() if key != "sheet"} | {"source": name}
     sheet = draft.source.get("sheet")
     return how | {"sheet": sheet} if sheet is not None and _in_sheet(name, str(sheet), root)[0] == sheet else how
-
-
-def _lines(settings: dict[str, object]) -> str:
-    return "\n".join(f"{key} = {toml_value(value)}" for key, value in settings.items())

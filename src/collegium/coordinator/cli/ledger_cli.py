@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from collegium.coordinator.cli.options import AsJson
+from collegium.coordinator.report.page import templates
 from collegium.coordinator.run.run_folder import ledger_of
 from collegium.data.texts import counted
 from collegium.errors import ConfigurationError
@@ -18,7 +20,6 @@ from collegium.privacy.ledger.chain import Entry, Head
 from collegium.privacy.ledger.entry import ABSTENTION, Charge, Release, Terms, encode
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.privacy.ledger.verification import Verification, verify_ledger
-from collegium.privacy.ledger.verifier import Verified
 from collegium.protocol.certificates import read_certificate, read_subject
 from collegium.whole_files import read_whole
 from collegium_accounting.terminal import epsilon_text
@@ -30,7 +31,6 @@ app = typer.Typer(
 )
 
 LedgerPath = Annotated[Path, typer.Argument(help="A ledger.sqlite, or the folder of a run that holds one.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Chain = Annotated[
     Literal["", "party", "record"],
     typer.Option(help="In a party's answer-book.sqlite: its own ledger, or that of what it cost any one record."),
@@ -86,33 +86,26 @@ def verify(
     """
     key = None if public_key is None else public_key_of(public_key)
     held = verify_ledger(_file(path), key, None if head is None else Head.parse(head), chain)
-    found, witnesses = held.found, held.witnesses
     if as_json:
         shown = _report_json(held, key_checked=key is not None, head_checked=head is not None)
-        shown["followed_by"] = {party: [public.hex(), followed] for party, (public, followed, *_) in witnesses.items()}
+        shown["followed_by"] = {
+            party: [public.hex(), followed] for party, (public, followed, *_) in held.witnesses.items()
+        }
         typer.echo(json.dumps(shown))
         return
-    typer.echo(f"{len(found.heads)} entries agree: {held.queries} answers in {len(found.charges)} charges")
-    typer.echo(f"{held.labels} labels, δ = {float.fromhex(found.settings['delta']):g}")
-    for (unit, adjacency), epsilon in held.epsilons.items():
-        typer.echo(
-            f"ε = {epsilon_text(epsilon)} for one {unit} ({adjacency}); a second program that shares nothing with the "
-            "ledger bears it out"
+    text = (
+        templates("coordinator.cli")
+        .get_template("verified.txt.j2")
+        .render(
+            held=held,
+            found=held.found,
+            delta=float.fromhex(held.found.settings["delta"]),
+            terms_text=_terms_text,
+            key_checked=key is not None,
+            head_checked=head is not None,
         )
-    if found.periods[-1][0]["noise"] == "seeded":
-        typer.echo("NOT PRIVATE: the noise follows from a seed, and whoever knows it can remove it")
-    for terms, charged in found.periods:
-        if charged:  # --json has the others too
-            typer.echo(f"{charged} {'query' if charged == 1 else 'queries'} under: {_terms_text(terms)}")
-    typer.echo(_signature_text(found, key_checked=key is not None))
-    told = ", ".join(f"{party} to entry {followed.partition(':')[0]}" for party, (_, followed, *_) in witnesses.items())
-    typer.echo(f"followed, as they signed, by {told or 'no party'}; --json shows their keys")
-    for party, others in held.other_ledgers.items():
-        if others:
-            typer.echo(f"{party} also agreed to releases under other ledgers, which begin with {', '.join(others)}")
-    if head is None:
-        typer.echo("entries cut off the end would not show: compare --head with the one in an earlier report")
-    typer.echo(f"head {found.heads[-1]}")
+    )
+    typer.echo(text)
 
 
 def _file(path: Path) -> Path:
@@ -131,14 +124,6 @@ def public_key_of(text: str) -> bytes:
     if len(key) != 32:
         raise ConfigurationError("--public-key takes a certificate (.pem) or an Ed25519 key of 64 hex digits")
     return key
-
-
-def _signature_text(found: Verified, *, key_checked: bool) -> str:
-    if not (public_key := found.settings["public_key"]):
-        return "not signed: the chain only agrees with itself"
-    if key_checked:
-        return f"signed throughout by the given key {public_key}"
-    return f"signed throughout by {public_key}, as the ledger itself states: compare --public-key"
 
 
 def _terms_text(terms: Mapping[str, Any]) -> str:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collegium.clock import utc_now
-from collegium.coordinator.cli.options import ConfigFile, PublicRoot, StudyName
+from collegium.coordinator.cli.options import AsJson, ConfigFile, PublicRoot, StudyName
 from collegium.coordinator.membership.enrolment_service import keep_identity, needs_certificate
 from collegium.coordinator.membership.members import Members
+from collegium.coordinator.report.page import templates
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, public_root, read_consortium
 from collegium.data.values import check_party_name
 from collegium.errors import CollegiumError, ConfigurationError, IdentityError
@@ -55,7 +56,7 @@ def provision(
     study: StudyName = None,
     check: Annotated[bool, typer.Option("--check", help="Only check the file; make nothing.")] = False,
     data_root: PublicRoot = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make the authority, the coordinator's keys and join codes; print the command that each party types.
 
@@ -86,38 +87,20 @@ def provision(
         "--group PERSON"
         for name, code in codes.items()
     }
+    made = {
+        "folder": str(folder.path),
+        "fingerprint": authority.fingerprint,
+        "commands": lines,
+        "roster_digest": members.roster().digest,
+        "enrolled": members.roster().admitted(),
+        "expected": members.expected(),
+        "requests_to_sign": to_sign,
+    }
     if as_json:
-        result = {
-            "folder": str(folder.path),
-            "fingerprint": authority.fingerprint,
-            "commands": lines,
-            "roster_digest": members.roster().digest,
-            "enrolled": members.roster().admitted(),
-            "expected": members.expected(),
-            "requests_to_sign": to_sign,
-        }
-        typer.echo(json.dumps(result))
+        typer.echo(json.dumps(made))
         return
-    typer.echo(f"folder       {folder.path}")
-    typer.echo(f"fingerprint  {authority.fingerprint}")
-    typer.echo(f"roster       {members.roster().digest}  (its digest, for the parties to compare)")
-    typer.echo(f"enrolled     {', '.join(members.roster().admitted()) or 'nobody yet'}")
-    if to_sign:
-        typer.echo(f"to sign      {folder.requests}: {to_sign} requests, for collegium authority sign")
-    if lines:
-        typer.echo(
-            f"\nEach runs its own line, once, within {config.consortium.code_hours:g} hours, and types itself\n"
-            f"NAMES   whom it agreed to be summed with, with commas; if all of these: {','.join(members.expected())}\n"
-            "PERSON  the column that names the person of a row; where each row is another person, --one-row-each in "
-            "place of --group PERSON"
-        )
-    for line in lines.values():
-        typer.echo(f"\n{line}")
-    if add:
-        typer.echo(
-            f"\nFirst, each other party names {', '.join(add)} under parties in its party.toml, and serves again."
-        )
-    typer.echo(f"\nNext: collegium coordinator serve {config_file}")
+    told = {"requests": folder.requests, "hours": config.consortium.code_hours, "add": add, "config_file": config_file}
+    typer.echo(templates("coordinator.cli").get_template("provisioned.txt.j2").render(made, **told))
 
 
 def checked(config_file: Path, config: ConsortiumConfig, data_root: Path | None) -> "tuple[PublicData, Findings]":

@@ -1,7 +1,6 @@
 """`collegium student fit | evaluate`: from issued labels to a classifier that is measured."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,15 +10,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from collegium.coordinator.cli.student_use_cli import (
-    ReadAs,
-    calibrate,
-    drift,
-    export,
-    predict,
-    read_as,
-    settings_named,
-)
+from collegium.coordinator.cli.options import AsJson, Device
+from collegium.coordinator.cli.student_use_cli import ReadAs, app, read_as, settings_named
 from collegium.coordinator.run.label_set import student_quality
 from collegium.coordinator.run.run_folder import read_labels, read_run
 from collegium.coordinator.settings.run_config import load_public
@@ -27,25 +19,11 @@ from collegium.data import array_spec, data_root, load
 from collegium.errors import ConfigurationError, DataError, PoolMismatch, StorageError
 from collegium.privacy.analysis.evaluation import share_right
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit a student from issued labels, and use it.")
-
 DataRoot = Annotated[
     Path | None,
     typer.Option("--data-root", help="Folder of data files; by default COLLEGIUM_DATA."),
 ]
-Device = Annotated[str, typer.Option(help="The device that computes: auto, cpu or cuda.")]
 Threads = Annotated[int, typer.Option(min=1, help="The number of threads on the CPU.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-
-USES: dict[Callable[..., None], str] = {
-    predict: "Examples: collegium student predict student.safetensors new.csv --id patient -o predictions.csv; "
-    "collegium student predict student.safetensors scans/ -o predictions.parquet",
-    calibrate: "Examples: collegium student calibrate student.safetensors ward.csv --label diagnosis "
-    "-o own.safetensors; "
-    "the same with --positive malignant --sensitivity 0.95, or with --positive malignant --cost 20",
-    drift: "Example: collegium student drift student.safetensors pool.csv new.csv",
-    export: "Example: collegium student export student.safetensors --onnx student.onnx --inputs pool.csv",
-}
 
 
 @app.command(epilog="Example: collegium student fit runs/first --method supervised --seed 3")
@@ -168,7 +146,3 @@ def _show(result: dict[str, Any], as_json: bool) -> None:
             row["class_name"], str(row["inputs"]), "–" if row["accuracy"] is None else f"{row['accuracy']:.4f}"
         )
     Console(highlight=False).print(table)
-
-
-for _command, _example in USES.items():
-    app.command(epilog=_example)(_command)

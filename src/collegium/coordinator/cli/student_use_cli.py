@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from collegium.coordinator.cli.options import AsJson, Device
 from collegium.data import DataSource, load
 from collegium.errors import ConfigurationError, DataError
 from collegium.extras import optional_import
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from collegium.models.calibrated import CalibratedStudent
     from collegium.models.students import Student
 
-Device = Annotated[str, typer.Option(help="The device that computes: auto, cpu or cuda.")]
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fit a student from issued labels, and use it.")
+
 ReadAs = Annotated[
     Path | None,
     typer.Option(
@@ -43,6 +46,10 @@ _PARTS = 5
 _CHANCE = 0.01
 
 
+@app.command(
+    epilog="Examples: collegium student predict student.safetensors new.csv --id patient -o predictions.csv; "
+    "collegium student predict student.safetensors scans/ -o predictions.parquet"
+)
 def predict(
     student: StudentFile,
     inputs: InputsFile,
@@ -94,6 +101,10 @@ def predict(
     typer.echo("\n".join([f"{len(table)} predictions in {output}{counted}", *said]))
 
 
+@app.command(
+    epilog="Examples: collegium student calibrate student.safetensors ward.csv --label diagnosis "
+    "-o own.safetensors; the same with --positive malignant --sensitivity 0.95, or with --positive malignant --cost 20"
+)
 def calibrate(
     student: StudentFile,
     labelled: Annotated[Path, typer.Argument(help="Labelled records of the place where the student is used.")],
@@ -173,8 +184,6 @@ def with_cut(
 
     Raises DataError where no record is of the class.
     """
-    from dataclasses import replace
-
     number = made.task.classes.index(positive)
     shares = np.sort(made.probabilities(x)[y == number, number])[::-1]
     if not len(shares):
@@ -193,13 +202,14 @@ def with_cut(
     )
 
 
+@app.command(epilog="Example: collegium student drift student.safetensors pool.csv new.csv")
 def drift(
     student: StudentFile,
     pool: Annotated[Path, typer.Argument(help="The pool that the student learned from, or a part of it.")],
     inputs: InputsFile,
     settings: ReadAs = None,
     device: Device = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare new inputs with the pool: which columns, and which of the student's answers, are no longer alike."""
     from collegium.coordinator.students.drift import drift as compared
@@ -223,6 +233,7 @@ def drift(
     typer.echo(f"{len(new)} inputs {told}")
 
 
+@app.command(epilog="Example: collegium student export student.safetensors --onnx student.onnx --inputs pool.csv")
 def export(
     student: StudentFile,
     onnx: Annotated[Path, typer.Option(help="The ONNX file to write.", show_default=False)],

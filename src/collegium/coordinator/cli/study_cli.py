@@ -5,21 +5,21 @@ from typing import Annotated
 
 import typer
 
-from collegium.coordinator.cli.options import ConfigFile, PublicRoot
+from collegium.coordinator.cli.options import AsJson, ConfigFile, PublicRoot
+from collegium.coordinator.report.page import templates
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.data.values import check_party_name
 from collegium.errors import ConfigurationError
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.question import about_all_records
-from collegium.settings import Frozen, filled, toml_value
+from collegium.settings import Frozen
 from collegium.whole_files import is_held, make_folder, write_new, write_whole
 from collegium_accounting.game.gaussian import epsilon_beside, largest_mu
 from collegium_accounting.terminal import epsilon_text
 
 TRIAL = 0.2
 """The part of the budget of a study that asks whether the institutions agree."""
-ONE_SUM = "[sums]      # by the first sum each institution reads in its own log whether the others contradict it"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Several studies of one consortium.")
 
@@ -46,19 +46,22 @@ def new(
     file = ConsortiumFolder(config.consortium.folder, name).run / STUDY_FILE
     spent, _ = _spent(config)
     left = 0.95 * left_beside(spent, config.budget.epsilon, config.budget.delta) or config.budget.epsilon
-    text = filled(
-        "collegium.coordinator.cli",
-        "study.toml",
-        name=name,
-        consortium=config.name,
-        file=config_file,
-        budget=_budget(config, min(left, TRIAL * config.budget.epsilon) if trial else left),
-        sums=_one_sum(config) if trial else "",
-        spent=spent,
-        count=config.queries.count,
+    study = min(left, TRIAL * config.budget.epsilon) if trial else left
+    text = (
+        templates("coordinator.cli")
+        .get_template("study.toml.j2")
+        .render(
+            name=name,
+            consortium=config.name,
+            file=config_file,
+            budget=_changed(config.budget, study=float(f"{study:.2g}")),
+            sums=_changed(config.sums, rounds=1) if trial else None,
+            spent=spent,
+            count=config.queries.count,
+        )
     )
     make_folder(file.parent)
-    write_new(file, text, "edit it, or choose another name")
+    write_new(file, text + "\n", "edit it, or choose another name")
     typer.echo(f"edit {file}, then run:")
     typer.echo(f"collegium provision {config_file} --check --study {name}")
     typer.echo(f"collegium coordinator serve {config_file} --study {name}")
@@ -86,7 +89,7 @@ def begin(
 @app.command("list", epilog="Example: collegium study list consortium.toml")
 def list_(
     config_file: ConfigFile,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the studies with their labels and states, and what all of them together have spent."""
     config = read_consortium(config_file)
@@ -106,20 +109,9 @@ def list_(
     typer.echo(f"all together: ε = {epsilon_text(spent)} spent for one {unit}")
 
 
-def _one_sum(config: ConsortiumConfig) -> str:
-    """The section of a trial: one sum, all else as in the consortium's own."""
-    return "\n".join(["", ONE_SUM, _settings(config.sums, rounds=1), ""])
-
-
-def _budget(config: ConsortiumConfig, study: float) -> str:
-    """The lines of the section, which replaces the consortium's as a whole: unit and cap stay as they are there."""
-    return _settings(config.budget, study=float(f"{study:.2g}"))
-
-
-def _settings(section: Frozen, **changes: object) -> str:
-    """The lines of a section as the consortium has it, but for these changes."""
-    kept = section.model_dump(mode="json", exclude_unset=True) | changes
-    return "\n".join(f"{name} = {toml_value(value)}" for name, value in kept.items())
+def _changed(section: Frozen, **changes: object) -> dict[str, object]:
+    """A section as the consortium has it, which a study's replaces as a whole, but for these changes."""
+    return section.model_dump(mode="json", exclude_unset=True) | changes
 
 
 def left_beside(spent: float, epsilon: float, delta: float) -> float:

@@ -365,9 +365,9 @@ class SumsOfRun:
     def __init__(self, setup: RunSetup, releases: Releases, first: ClassSums, trainer: StudentTrainer) -> None:
         self._setup, self._releases, self._asking, self._trainer = setup, releases, first, trainer
         self._rounds, self._held = int(setup.mechanism.parameters()["rounds"]), list[NoisySums]()
-        self._device = setup.compute.device
+        self._device, self._classes = setup.compute.device, len(setup.config.task.classes)
         self._judged = _JudgedRounds(self._rounds, self._classes, self._device)
-        self._first, self.first_name = self._rule, first.name
+        self.first_name = first.name
 
     @property
     def held(self) -> list[NoisySums]:
@@ -398,9 +398,10 @@ class SumsOfRun:
             self._next_is_known(learn=True)
             if self._kept() is not None:
                 continue
-            ways = [(self._slot(sums), self._question(sums, lacking - 1)) for sums in self._ways]
-            parties = self._releases.asking.ready(self._next_sum)
-            answered, asked = self._releases.release_one(ways, self._rule, parties)
+            ordinary, further = self._next_sum, lacking - 1
+            ways = [(self._slot(sums), self._question(sums, further)) for sums in self._releases.ways(ordinary)]
+            parties = self._releases.asking.ready(ordinary)
+            answered, asked = self._releases.release_one(ways, self._rule.keeping, parties)
             question = asked.question
             if answered and isinstance(question, SumClasses) and question.tells_classes_apart:
                 self._show(question.name, answered)
@@ -450,10 +451,6 @@ class SumsOfRun:
         _ = self.held
         return self._judged.verdict
 
-    @property
-    def _classes(self) -> int:
-        return len(self._setup.config.task.classes)
-
     def _question(self, sums: VoteSum, further: int) -> RunQuestion:
         """The next round as it is asked where it is added up so; ``further`` rounds follow."""
         most = self._asking.most_records
@@ -467,11 +464,6 @@ class SumsOfRun:
         first = statement.sums
         slot = first if ordinary.added == first.stage.added else statement.sums_apart[ordinary.added]
         return slot.added_by(self._setup.mechanism, sums.added)
-
-    @property
-    def _ways(self) -> list[VoteSum]:
-        """How the next round may be added up."""
-        return self._releases.ways(self._next_sum)
 
     @property
     def _next_sum(self) -> VoteSum:
@@ -495,8 +487,7 @@ class SumsOfRun:
 
     @property
     def _rule(self) -> WholeVector:
-        journal, noise = self._releases.asking.journal, self._releases.noise
-        return WholeVector(journal, noise, Name(self._asking.name), f"class sums {self._asking.number}")
+        return self._releases.vector(Name(self._asking.name), f"class sums {self._asking.number}")
 
     def _next_is_known(self, *, learn: bool) -> bool:
         """Have the request for the next round. Returns False if what it follows from is not made yet.
@@ -535,7 +526,7 @@ class SumsOfRun:
         # Weights follow from sums under the map: of inputs there are none, where no later sum was believed yet.
         if self._asking.per_party or self._held[-1].of_inputs:
             return b""
-        ways, here = self._ways, self._releases.asking.here.keys()
+        ways, here = self._releases.ways(self._next_sum), self._releases.asking.here.keys()
         sums = ways[0 if self._releases.all_are(here, ways[-1]) else -1]
         asked = len(here & sums.roster.keys() if isinstance(sums, MaskedSum) else here)
         noise = noise_on_entries(self._slot(sums).stage, asked)

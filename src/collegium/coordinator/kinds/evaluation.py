@@ -63,7 +63,7 @@ class PrivateEvaluation(RecordCounting):
         counted: Sequence[Counted] = (),
         spoilt: Collection[str] = (),
     ) -> None:
-        """Have the parties measure the student in this file; does nothing where they did, or none is configured.
+        """Have the parties measure the student in this file; does nothing where they did, or it is not paid for.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class PrivateEvaluation(RecordCounting):
             Where the evaluation counts other records than they, in all groups or without groups.
         """
         noted = self._notes.record.evaluation
-        if self._settings is None or noted is None or not noted.paid or noted.fitted_from == fitted_from:
+        if noted is None or not noted.paid or noted.fitted_from == fitted_from:
             return
 
         def found() -> dict[str, Any]:

@@ -10,22 +10,23 @@ of it.
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from collegium.coordinator.asking import RunQuestion, exact_and_masked
 from collegium.coordinator.journal import OpenSum
 from collegium.coordinator.kind import RunKind
-from collegium.coordinator.release import Releases
+from collegium.coordinator.release import Keep, Releases
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import GroupCounts, terms_of
 from collegium.coordinator.run.surroundings import RunSetup
 from collegium.coordinator.selection.queries import content_of, study_of
-from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import BudgetExceeded, LabelConflict
 from collegium.privacy.ledger.ledger import Ledger
 from collegium.protocol.question import PoolRange, QuestionTerms
 from collegium_accounting.mechanisms import NEXT_STAGE, IntArray, LabelStage, Stage
+from collegium_accounting.renyi import FloatArray
 
 _PASSED = 0
 """What the ledger holds, under a stage's own key, for a query that went on to the next stage."""
@@ -41,8 +42,8 @@ class Labels:
     ledger : keeps labels.
     """
 
-    def __init__(self, setup: RunSetup, public: PublicData, releases: Releases, ledger: Ledger) -> None:
-        self._setup, self._public, self._releases, self._ledger = setup, public, releases, ledger
+    def __init__(self, setup: RunSetup, releases: Releases, ledger: Ledger) -> None:
+        self._setup, self._releases, self._ledger = setup, releases, ledger
         self._slots = releases.statement.stages
         self.exact: dict[str, IntArray] = {}
         """Of the latest batch, the opened counts of each query, ``[classes]``, to which the coordinator adds noise."""
@@ -129,36 +130,32 @@ class Labels:
             or (sum_.parties is not None and not masked.plan.complete)
         }
 
-    def room(self, question: RunQuestion) -> AbstractContextManager[None]:
-        """See `release.Rule`: the ledger keeps labels."""
-        return nullcontext()
+    def _keeping(self, question: RunQuestion) -> AbstractContextManager[Keep]:
+        """The `release.Rule` of labels: the ledger keeps them."""
+        return nullcontext(partial(self._keep, question.names))
 
-    def opened(self, question: RunQuestion) -> IntArray | None:
-        """See `release.Rule`."""
-        known = [self.exact[query] for query in question.names if query in self.exact]
-        return np.stack(known) if len(known) == len(question.names) else None
-
-    def keep(self, charge: int, stage: Stage, question: RunQuestion, groups: Sequence[GroupCounts]) -> None:
-        """See `release.Rule`: a label, an abstention, or that the query goes on."""
+    def _keep(self, names: Sequence[str], charge: int, stage: Stage, groups: Sequence[GroupCounts]) -> None:
+        """See `release.Keep`: a label of each query, an abstention, or that it goes on."""
         assert isinstance(stage, LabelStage)  # inputs are asked about for labels
         (together,) = groups
-        outcomes = self._releases.noise.outcomes(stage, together.counts, question.names)
+        outcomes = self._releases.noise.outcomes(stage, together.counts, names)
         onward = outcomes == NEXT_STAGE
         if onward.any() and stage is self._slots[-1].stage:
             raise AssertionError(f"the last stage, {stage.name}, passed a query on")
         entries = {
             mark(query, stage) if passed else query: _PASSED if passed else int(outcome)
-            for query, outcome, passed in zip(question.names, outcomes, onward, strict=True)
+            for query, outcome, passed in zip(names, outcomes, onward, strict=True)
         }
         with suppress(LabelConflict):  # another process was first: its outcomes count, ours were never shown
             self._ledger.release(charge, entries)
 
-    def give(self, queries: Sequence[str], outcomes: IntArray, sums: int) -> bool:
-        """Release outcomes, ``[queries]``, that follow from sums over all records; False where these are not paid.
+    def give(self, queries: Mapping[str, int], shares: FloatArray, sums: int) -> bool:
+        """Label inputs by their likeliest class, as sums over all records say it; False where these are not paid.
 
         Parameters
         ----------
-        queries : distinct keys without labels.
+        queries : distinct keys without labels, and their positions in the pool.
+        shares : the share of each class in each input of the pool, ``[inputs, classes]``.
         sums : how many of the sums that the mechanism charges for were released.
         """
         statement = self._releases.statement
@@ -166,9 +163,10 @@ class Labels:
         if not statement.run_fits():
             return False
         try:
-            charge = statement.pay(self._slots[0], queries)
+            charge = statement.pay(self._slots[0], list(queries))
         except BudgetExceeded:
             return False
+        outcomes = shares[list(queries.values())].argmax(axis=1)
         with suppress(LabelConflict):
             self._ledger.release(charge, dict(zip(queries, outcomes.tolist(), strict=True)))
         return True
@@ -189,7 +187,7 @@ class Labels:
         setup, per_stage = self._setup, kind.question.per_stage
 
         def question(names: Sequence[str], stage: Stage) -> RunQuestion:
-            inputs = PoolRange(self._public.spec.sha256, tuple(queries[name] for name in names))
+            inputs = PoolRange(setup.public.spec.sha256, tuple(queries[name] for name in names))
             terms = terms_of(setup.mechanism, setup.vote_sum, stage, per_stage=per_stage)
             return RunQuestion(names, kind.ask(terms, inputs), setup.vote_sum, read=kind.votes)
 
@@ -205,10 +203,16 @@ class Labels:
                 return False
             slot = self._slots[number]
             try:
-                self._releases.release(slot, question(chunk, slot.stage), self, parties)
+                put, known = question(chunk, slot.stage), self._opened(chunk)
+                self._releases.release(slot, put, self._keeping, parties, known)
             except BudgetExceeded:
                 return False  # another writer of this ledger spent what was left
         return True
+
+    def _opened(self, queries: Sequence[str]) -> IntArray | None:
+        """The exact counts of these queries, ``[queries, classes]``, where all of them are known already."""
+        known = [self.exact[query] for query in queries if query in self.exact]
+        return np.stack(known) if len(known) == len(queries) else None
 
     def _next_chunk(self, pending: Sequence[str]) -> tuple[int, Sequence[str]]:
         """Queries at one same stage: of a sum to be opened first, then those under way, those paid for, and others.

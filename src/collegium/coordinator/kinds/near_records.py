@@ -1,17 +1,15 @@
 """Asks the records near inputs of the pool: all those within a public radius."""
 
-from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium.coordinator.kind import RunFacts, RunKind
 from collegium.coordinator.selection.pool_geometry import fit_features, public_radii_squared
 from collegium.coordinator.settings.kinds import register
 from collegium.models.features import extract
 from collegium.protocol.kinds.near_records import CastNeighbours
-from collegium.protocol.question import PoolRange, Question, QuestionTerms
+from collegium.protocol.question import PoolRange, QuestionTerms
 
 
 class OfRecords(RunKind):
@@ -29,16 +27,8 @@ class OfRecords(RunKind):
             name, network = "network", facts.pretrained()
         self.features = fit_features(name, settings.dimensions, facts.pool, config.task.inputs, network)
         """Those by which records near a query are found. They are made from the pool alone."""
-        self._values = extract(self.features, facts.pool, config.task.inputs)
-
-    def ask(self, terms: QuestionTerms, inputs: PoolRange) -> Question:
-        return self._ask(terms, inputs, self._values, np.asarray(inputs.indices, dtype=np.int64))
-
-    @abstractmethod
-    def _ask(
-        self, terms: QuestionTerms, inputs: PoolRange, values: NDArray[np.int16], positions: NDArray[np.int64]
-    ) -> Question:
-        """The question about the inputs at ``positions``; ``values`` are features of the pool ``[inputs, …]``."""
+        self.values = extract(self.features, facts.pool, config.task.inputs)
+        """These features of the pool, ``[inputs, …]``."""
 
 
 @register
@@ -55,11 +45,10 @@ class NearRecords(OfRecords):
                 "the kernel 'flat' has one level; another kernel needs mechanism.parameters.levels above 1"
             )
 
-    def _ask(
-        self, terms: QuestionTerms, inputs: PoolRange, values: NDArray[np.int16], positions: NDArray[np.int64]
-    ) -> CastNeighbours:
+    def ask(self, terms: QuestionTerms, inputs: PoolRange) -> CastNeighbours:
         config, settings = self.facts.config, self.settings_here
-        radii = tuple(public_radii_squared(values, positions, settings.share).tolist())
+        positions = np.asarray(inputs.indices, dtype=np.int64)
+        radii = tuple(public_radii_squared(self.values, positions, settings.share).tolist())
         per_party, classes = config.budget.unit == "party", len(config.task.classes)
         of_study = self.facts.of_study
         return CastNeighbours(terms, of_study, self.features, inputs, classes, radii, settings.kernel, per_party)

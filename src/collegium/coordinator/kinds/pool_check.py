@@ -5,9 +5,7 @@ from typing import Any
 
 from collegium.coordinator.kinds.record_counts import CountsOnce
 from collegium.coordinator.release import Releases
-from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.kernel_choice import MOST_CELLS, pool_cover
-from collegium.coordinator.settings.run_config import PublicData
 from collegium.errors import PoolUnfit
 from collegium.privacy.analysis.pool_fit import PoolFit, pool_fit
 from collegium.protocol.kinds.coverage import CountCoverage
@@ -22,15 +20,12 @@ class PoolCheck(CountsOnce):
 
     part = "pool_check"
 
-    def __init__(self, setup: RunSetup, notes: RunNotes, ledger_id: str, public: PublicData) -> None:
-        super().__init__(setup, notes, ledger_id, setup.config.pool_check)
-        self._public = public
-
     def count(self, releases: Releases) -> None:
         """See `CountsOnce.count`; raises PoolUnfit where the pool surely does not fit, and is to."""
         super().count(releases)
-        record, settings = self._notes.record, self._config.pool_check
+        record = self._notes.record
         found = None if record.pool_check is None else record.pool_check.found
+        settings = self._config.pool_check
         stops = settings is not None and settings.stop and not is_rehearsal(self._config.name)
         if found is not None and found.surely_unfit and stops and record.labels is None:
             raise PoolUnfit(f"{found} No label was bought. pool_check.stop = false goes on with this pool.")
@@ -41,12 +36,12 @@ class PoolCheck(CountsOnce):
     @cached_property
     def _cover(self) -> Any:
         config = self._config
-        return pool_cover(config.sums, self._public.pool.x, config.task.inputs, config.seed or 0)
+        return pool_cover(config.sums, self._setup.public.pool.x, config.task.inputs, config.seed or 0)
 
     def _asked(self) -> tuple[Mechanism, RecordsQuestion]:
         spec, _ = self._cover
         mechanism = self.mechanism(spec.cells)
-        return mechanism, CountCoverage(*self._terms(mechanism), spec, self._public.spec.sha256)
+        return mechanism, CountCoverage(*self._terms(mechanism), spec, self._setup.public.spec.sha256)
 
     def _found(self, counts: FloatArray, variance: float) -> PoolFit:
         spec, reference = self._cover

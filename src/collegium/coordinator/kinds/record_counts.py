@@ -34,7 +34,6 @@ class RecordCounting(ABC):
     Parameters
     ----------
     ledger_id : names the ledger under which the counts are released.
-    settings : None where the run does not take these counts.
     """
 
     part: str
@@ -42,14 +41,11 @@ class RecordCounting(ABC):
     rounds: int = 1
     """How many rounds share the noise that the counts are given."""
 
-    def __init__(self, setup: RunSetup, notes: RunNotes, ledger_id: str, settings: CountsConfig | None) -> None:
+    def __init__(self, setup: RunSetup, notes: RunNotes, ledger_id: str, settings: CountsConfig) -> None:
         self._setup, self._notes, self._ledger_id = setup, notes, ledger_id
-        self._config, self._settings = setup.config, settings
-        self.sum = setup.vote_sum
-        if settings is not None:
-            # The votes' own may be no sum of such counts, or have a sparse graph.
-            reach, mode = setup.reach, counts_mode(setup.config, settings)
-            self.sum = sum_in(mode, setup.config, reach.parties, reach.signing_keys)
+        self._config, self._settings, reach = setup.config, settings, setup.reach
+        # The votes' own may be no sum of such counts, or have a sparse graph.
+        self.sum = sum_in(counts_mode(setup.config, settings), setup.config, reach.parties, reach.signing_keys)
 
     @abstractmethod
     def _parts_and_cells(self) -> tuple[int, int]:
@@ -61,22 +57,25 @@ class RecordCounting(ABC):
         noted: CountsRecord | None = getattr(self._notes.record, self.part)
         return noted
 
+    @property
+    def paid(self) -> CountsRecord | None:
+        """What run.json says of counts that were paid for; None of others."""
+        return self.noted if self.noted is not None and self.noted.paid else None
+
     def beside(self) -> list[Slot]:
-        """Where these counts are released once beside the labels; nowhere where nothing is to be paid for them."""
-        if self._settings is None or (self.noted is not None and not self.noted.paid):
-            return []
-        return [self._slot(self.mechanism())[0]]
+        """Where these counts are released once beside the labels; nowhere where they were too dear."""
+        return [self._slot(self.mechanism())[0]] if self.noted is None or self.noted.paid else []
 
     def pay(self, releases: Releases) -> None:
         """Charge the counts, unless that was done; where the budget does not take them, note that.
 
         run.json is not trusted: they are paid again unless the ledger holds an unspent charge, or counts were kept.
         """
-        if self._settings is None or (self.noted is not None and not self.noted.paid):
+        if self.noted is not None and not self.noted.paid:
             return
         statement, mechanism = releases.statement, self.mechanism()
-        slot, name = self._slot(mechanism)
-        asked = self.noted is not None and self.noted.asked
+        slot, name, kept_as = self._slot(mechanism)
+        asked = self.paid is not None and self.paid.asked
         if asked or statement.unspent(slot, [name]) is not None:
             statement.take_apart(self.part)
         if asked:
@@ -84,7 +83,7 @@ class RecordCounting(ABC):
         known = mechanism.parameters()
         noted: dict[str, Any] = {"sum_mode": self.sum.mode, "sigma": known["sigma"], "parts": known["parts"]}
         try:
-            if not releases.asking.journal.any_released(self._kept_as(mechanism)) and not releases.waits(slot, [name]):
+            if not releases.asking.journal.any_released(kept_as) and not releases.waits(slot, [name]):
                 statement.pay(slot, [name])
             noted["paid"] = True
         except BudgetExceeded as error:
@@ -93,29 +92,32 @@ class RecordCounting(ABC):
 
     def due(self, releases: Releases) -> bool:
         """Whether the parties are still to be asked; once `pay` said whether the budget takes it."""
-        noted = self.noted
-        if self._settings is None or noted is None or not noted.paid or noted.asked:
+        if self.paid is None or self.paid.asked:
             return False
-        return not releases.asking.journal.any_released(self._kept_as(self.mechanism()))
+        *_, kept_as = self._slot(self.mechanism())
+        return not releases.asking.journal.any_released(kept_as)
 
     def mechanism(self, asked: int | None = None) -> Mechanism:
         """The counts, with the noise that was paid; ``asked`` is their number where it is not all that were paid."""
-        assert self._settings is not None  # the configuration asks for them
-        settings, noted, (parts, cells) = self._settings, self.noted, self._parts_and_cells()
-        if noted is not None and noted.paid and noted.parts == parts:
+        settings, paid, (parts, cells) = self._settings, self.paid, self._parts_and_cells()
+        if paid is not None and paid.parts == parts:
             # The charge was made for this noise. The configuration, or the budget, may have changed since.
-            settings = settings.model_copy(update={"sigma": noted.sigma})
+            settings = settings.model_copy(update={"sigma": paid.sigma})
         return counts_mechanism(self._config, settings, parts, asked or cells, self.rounds)
 
-    def _slot(self, mechanism: Mechanism) -> tuple[Slot, str]:
-        """Where counts by ``mechanism`` are stated in the ledger, and what a charge for them is called there."""
+    def _slot(self, mechanism: Mechanism) -> tuple[Slot, str, str]:
+        """Where counts by ``mechanism`` are stated in the ledger, and what a charge for them is called there.
+
+        Also what the journal calls them under this ledger, whatever they are about.
+        """
         known, unit, study = mechanism.parameters(), self._config.budget.unit, self._setup.storage.study
         name = f"{self.part}|{study}|{unit}|{self.sum.mode}|{known['parts']}|{known['sigma']!r}"
-        return Slot.once(self.part, mechanism, self.sum.added, unit, counted_unit(self._config)), name
+        slot = Slot.once(self.part, mechanism, self.sum.added, unit, counted_unit(self._config))
+        return slot, name, f"{self._ledger_id}|{name}"
 
     def _unspent(self, releases: Releases) -> bool:
         """Whether these counts are paid for and were not opened; without, there is no charge or they may be known."""
-        slot, name = self._slot(self.mechanism())
+        slot, name, _ = self._slot(self.mechanism())
         return releases.statement.unspent(slot, [name]) is not None or releases.waits(slot, [name])
 
     def _attempt(self, releases: Releases, find: Callable[[], Mapping[str, Any]]) -> None:
@@ -148,7 +150,7 @@ class RecordCounting(ABC):
 
         Raises BudgetExceeded where they are to be paid and do not fit; QuorumNotReached.
         """
-        slot, name = self._slot(mechanism)
+        slot, name, _ = self._slot(mechanism)
         rule, answered, asked = self._rule(releases, mechanism, question), tuple[str, ...](), question.name
         if rule.released is None:
             releases.asking.follow()  # an older copy of the ledger is noticed before records are counted
@@ -158,18 +160,14 @@ class RecordCounting(ABC):
                 terms = terms_of(mechanism, sums, stated.stage, most_records=question.terms.most_records)
                 put = replace(question, terms=terms)
                 ways.append((stated, RunQuestion([name], put, sums, self.part, noted=False)))
-            answered, put_so = releases.release_one(ways, rule, releases.asking.here)
+            answered, put_so = releases.release_one(ways, rule.keeping, releases.asking.here)
             asked = put_so.question.name
         assert rule.released is not None  # it was kept now, or before
         return rule.released, answered, asked
 
     def _rule(self, releases: Releases, mechanism: Mechanism, question: RecordsQuestion) -> WholeVector:
-        about = question.asked.hex()
-        return WholeVector(releases.asking.journal, releases.noise, Name(self._kept_as(mechanism), about), about)
-
-    def _kept_as(self, mechanism: Mechanism) -> str:
-        """What the journal calls counts by ``mechanism`` under this ledger, whatever they are about."""
-        return f"{self._ledger_id}|{self._slot(mechanism)[1]}"
+        about, (*_, kept_as) = question.asked.hex(), self._slot(mechanism)
+        return releases.vector(Name(kept_as, about), about)
 
     def _note(self, noted: Mapping[str, Any]) -> None:
         setattr(self._notes.record, self.part, noted)  # pydantic makes the part's own kind of record of it
@@ -196,7 +194,7 @@ class CountsOnce(RecordCounting):
 
     def counted(self, releases: Releases) -> list[Counted]:
         """How many records were counted, of each group; none where it was not done, or cells do not tell it."""
-        if self._settings is None or self.noted is None or not self.noted.paid:
+        if self.paid is None:
             return []
         mechanism, question = self._asked()
         released = self._rule(releases, mechanism, question).released
@@ -209,16 +207,12 @@ class CountsOnce(RecordCounting):
         return self.cells_add_up and mechanism.parameters()["parts"] == 1
 
     def count(self, releases: Releases) -> None:
-        """Ask the parties and note what was found, where that is due.
-
-        It is where the counts are configured and paid for, and were not taken yet.
-        """
-        noted = self.noted
-        if self._settings is None or noted is None or not noted.paid or getattr(noted, "found", None) is not None:
+        """Ask the parties and note what was found, where the counts are paid for and were not taken yet."""
+        if (paid := self.paid) is None or getattr(paid, "found", None) is not None:
             return
         mechanism, question = self._asked()
-        failed = noted.asked and noted.why_not is not None
-        if failed and not releases.asking.journal.any_released(self._kept_as(mechanism)):
+        failed = paid.asked and paid.why_not is not None
+        if failed and not releases.asking.journal.any_released(self._slot(mechanism)[2]):
             return  # what is kept is judged again: a contradiction ends each start, as it did the first
         if self._unspent(releases):
             releases.asking.ready()
@@ -269,16 +263,15 @@ class OtherCounts(CountsOnce, CountSettings):
     def count(self, releases: Releases) -> None:
         if self._follows(releases):
             super().count(releases)
-        elif self.noted is not None and self.noted.paid:
-            self._note(self.noted.model_dump() | {"why_not": "a round before this one was not released"})
+        elif (paid := self.paid) is not None:
+            self._note(paid.model_dump() | {"why_not": "a round before this one was not released"})
 
     def counted(self, releases: Releases) -> list[Counted]:
         return super().counted(releases) if self._follows(releases) else []
 
     def known(self, releases: Releases) -> Noisy | None:
         """What was released; None before."""
-        paid = self.noted is not None and self.noted.paid
-        if self._known is None and paid and self._follows(releases):
+        if self._known is None and self.paid is not None and self._follows(releases):
             released = self._rule(releases, *self._asked()).released
             self._known = None if released is None else Noisy(released.values / ONE, released.noise / ONE)
         return self._known

@@ -44,7 +44,6 @@ def write_model_card(student: Path, task: Task, method: str, quality: Quality | 
     environment.filters.update(cell=_cell, day=lambda days: EPOCH + timedelta(days=days))
     quality = quality if quality is not None and quality.accuracy is not None else None
     own = student.stem == "student"  # what the parties measured is the run's own student
-    privacy = run.privacy if run.privacy is not None and run.privacy.from_utc is not None else None
     text = environment.get_template("model_card.md.j2").render(
         name=run.name,
         file=student.name,
@@ -57,7 +56,7 @@ def write_model_card(student: Path, task: Task, method: str, quality: Quality | 
         measured=run.measured if own else None,
         run=run,
         taught=run.taught,
-        promises=[] if privacy is None else promises_of(privacy, run.record_is),
+        promises=[] if run.charged is None else promises_of(run.charged, run.record_is),
     )
     path = card_path(student)
     write_whole(path, text)

@@ -20,6 +20,7 @@ from collegium.coordinator.run.run_record import (
     RunRecord,
 )
 from collegium.privacy.analysis.ledger_report import LedgerReport
+from collegium.settings import toml_value
 from collegium.whole_files import write_whole
 from collegium_accounting.terminal import epsilon_text
 
@@ -49,7 +50,7 @@ def write_report(run: RunRecord, path: Path) -> None:
 
 def render(run: RunRecord) -> str:
     """The page as text."""
-    privacy = run.privacy if run.privacy is not None and run.privacy.from_utc is not None else None
+    privacy = run.charged
     student = None if run.student is None else run.student.quality
     promises = [] if privacy is None else promises_of(privacy, run.record_is)
     template = templates("coordinator.report").get_template("report.html.j2")
@@ -99,6 +100,7 @@ def templates(package: str) -> Environment:
         percent=_percent,
         printed=printed,
         log10=math.log10,
+        toml=toml_value,
     )
     environment.globals["ticks"] = ticks
     return environment

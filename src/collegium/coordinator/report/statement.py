@@ -247,13 +247,11 @@ def _recorded(run: Path, home: Path, held: Verification) -> dict[str, Any]:
 
 def _certificates(folder: Path) -> dict[str, str | None]:
     """SHA-256 of the certificates of coordinator and authority, None where they are not there."""
-    found: dict[str, str | None] = {}
-    for name in ("certificate", "authority"):
-        file = folder / f"{name}.pem"
-        found[name] = None
-        if file.exists():
-            found[name] = read_certificate(read_whole(file)).fingerprint(SHA256()).hex()
-    return found
+    files = {name: folder / f"{name}.pem" for name in ("certificate", "authority")}
+    return {
+        name: read_certificate(read_whole(file)).fingerprint(SHA256()).hex() if file.exists() else None
+        for name, file in files.items()
+    }
 
 
 def words_of(spent: Mapping[str, Any], recorded: Mapping[str, Any]) -> dict[str, Any]:

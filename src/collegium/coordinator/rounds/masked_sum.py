@@ -163,11 +163,6 @@ class MaskedTotal:
     coordinators: tuple[CoordinatorSum, ...]
     outcomes: dict[str, str]
 
-    @property
-    def by_groups(self) -> bool:
-        """Whether several groups are summed by themselves."""
-        return len(self.coordinators) > 1
-
     def collect(self) -> tuple[Collected, ...]:
         """Have the parties send their masked votes. Raises QuorumNotReached."""
         self.advance_to(Phase.SIGN)
@@ -213,7 +208,7 @@ class MaskedTotal:
         except TooFewSurvivors:
             require_quorum(self.outcomes, self.round.quorum)
             try:
-                for one in self.coordinators if self.by_groups else ():
+                for one in self.coordinators if len(self.coordinators) > 1 else ():
                     members = {name: self.outcomes.get(name, "unreachable") for name in one.setup.names}
                     require_quorum(members, one.setup.plan.quorum, "of a group answered in time")
             except QuorumNotReached as error:

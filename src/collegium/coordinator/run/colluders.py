@@ -49,22 +49,17 @@ def beyond_plan(  # one parameter for each symbol of the computation
     queries : that go through all of its steps.
     most : honest parties that the smallest share of noise counts on; those of the plan if 0.
     """
-    worst = min(breaking(plan), plan.parties - 1)
-    alone = max(most, plan.honest_survivors)
-    some = sorted({plan.colluding, plan.colluding + 1, (plan.colluding + worst) // 2, worst})
-    return [_with(mechanism, plan, unit, delta, queries, number, alone if number >= worst else 0) for number in some]
+    worst, planned = min(breaking(plan), plan.parties - 1), AddedBy(plan.honest_survivors)
 
+    def beside(colluding: int) -> Colluders:
+        alone = colluding >= worst  # single vectors are seen, each with one of so many shares
+        shares = max(most, plan.honest_survivors) if alone else plan.honest_survivors
+        honest, rounds = 1 if alone else max(1, plan.honest_survivors - (colluding - plan.colluding)), Counter[Law]()
+        for stage in mechanism.summed(planned):
+            assert isinstance(stage, GaussianStage)  # parties share no other noise
+            # The share of a party stays the same.
+            left = replace(stage, sigma=stage.sigma * math.sqrt(honest / shares), added=AddedBy(honest))
+            rounds[left.law(unit)] += mechanism.charged_queries(queries, planned)
+        return Colluders(colluding, honest, block_epsilon(rounds, delta))
 
-def _with(  # noqa: PLR0913 -- the symbols of the computation
-    mechanism: Mechanism, plan: GraphPlan, unit: Unit, delta: float, queries: int, colluding: int, alone: int
-) -> Colluders:
-    """``alone``, where single vectors are seen, is of how many shares one is seen; else 0."""
-    honest = 1 if alone else max(1, plan.honest_survivors - (colluding - plan.colluding))
-    planned, rounds = AddedBy(plan.honest_survivors), Counter[Law]()
-    for stage in mechanism.summed(planned):
-        assert isinstance(stage, GaussianStage)  # parties share no other noise
-        # The share of a party stays the same.
-        sigma = stage.sigma * math.sqrt(honest / (alone or planned.honest_survivors))
-        left = replace(stage, sigma=sigma, added=AddedBy(honest))
-        rounds[left.law(unit)] += mechanism.charged_queries(queries, planned)
-    return Colluders(colluding, honest, block_epsilon(rounds, delta))
+    return [beside(one) for one in sorted({plan.colluding, plan.colluding + 1, (plan.colluding + worst) // 2, worst})]

@@ -12,7 +12,7 @@ from collegium.coordinator.run.factories import open_ledger
 from collegium.coordinator.run.open_run import OpenRun
 from collegium.coordinator.run.run_record import RunRecord, check_same_run
 from collegium.coordinator.run.surroundings import Compute, Progress, Reach, RunSetup, Storage, Watch
-from collegium.coordinator.settings.run_config import PublicData, RunConfig, load_public
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.errors import LedgerCorrupt
 from collegium.privacy.ledger.chain import Head
 from collegium.whole_files import remove_stale_temp_files
@@ -28,7 +28,7 @@ class CoordinatorRun:
     config : what is asked.
     reach : who is reached.
     storage : where files are kept.
-    public : pool and holdout; loaded as ``config`` names them where it is None.
+    public : pool and holdout.
     compute : device and threads.
     watch : who is told of progress, and who may stop the run.
 
@@ -44,12 +44,11 @@ class CoordinatorRun:
         reach: Reach,
         storage: Storage,
         *,
-        public: PublicData | None = None,
+        public: PublicData,
         compute: Compute = Compute(),  # noqa: B008 -- frozen
         watch: Watch = Watch(),  # noqa: B008 -- frozen
     ) -> None:
-        self._setup = RunSetup(config, reach, storage, compute, watch)
-        self._public = public
+        self._setup = RunSetup(config, reach, storage, public, compute, watch)
 
     @contextmanager
     def prepare(self) -> Iterator[OpenRun]:
@@ -63,20 +62,16 @@ class CoordinatorRun:
             If the ledger fails its own checks, is gone, or is older than the run.
         ConfigurationError
             If the folder holds another run, or settings are wrong.
-        DataError
-            If the public data are not what the task needs.
         """
         setup, folder = self._setup, self._setup.folder
         folder.prepare()
         with folder.lock():
             remove_stale_temp_files(folder.path)
-            if self._public is None:
-                self._public = load_public(setup.config, None)
             held = folder.read()
             if held is not None:
                 # Before the first round settings may change: no label is out, and what was paid serves the same alone.
                 if held.rounds:
-                    check_same_run(held, setup.config, self._public.spec, folder.path)
+                    check_same_run(held, setup.config, setup.public.spec, folder.path)
                 if held.ledger is not None and not setup.ledger_file.exists():
                     raise LedgerCorrupt(f"{setup.ledger_file} is gone: restore it, or start in another folder")
             opened = open_ledger(
@@ -85,19 +80,15 @@ class CoordinatorRun:
             with closing(opened) as ledger:
                 if held is not None and held.ledger is not None:
                     ledger.require(Head.parse(held.ledger.head))
-                yield OpenRun(setup, self._public, ledger, held)
+                yield OpenRun(setup, ledger, held)
 
-    def check(self) -> int:
+    def check(self) -> None:
         """Raise now what a run would raise before it asks any party, or at its end over the student's settings.
 
         For whoever has to start parties first: they need not start for a run that cannot go on.
-
-        Returns
-        -------
-        How many queries the budget pays for, of those that have no label yet.
         """
         with self.prepare() as run:
-            return run.check()
+            run.check()
 
     def label(self) -> RunRecord:
         """Label queries until all are labelled, the budget ends or `Watch.should_stop` says so.

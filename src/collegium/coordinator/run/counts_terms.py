@@ -80,8 +80,7 @@ def counts_mode(config: RunConfig, settings: CountsConfig) -> SumMode:
 
 def announced_counts(config: RunConfig) -> tuple[AnnouncedCounts, ...]:
     """What parties are told of the counts when they enrol."""
-    told = []
-    for settings, mechanism, _ in configured_counts(config):
-        mode = counts_mode(config, settings)
-        told.append(AnnouncedCounts(sum_mode=mode, mechanism=mechanism.name, noise=mechanism.noise_votes))
-    return tuple(told)
+    return tuple(
+        AnnouncedCounts(sum_mode=counts_mode(config, settings), mechanism=counts.name, noise=counts.noise_votes)
+        for settings, counts, _ in configured_counts(config)
+    )

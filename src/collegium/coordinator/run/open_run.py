@@ -13,7 +13,7 @@ from collegium.coordinator.kind import RunFacts, Sums, kind_of
 from collegium.coordinator.kinds.evaluation import PrivateEvaluation
 from collegium.coordinator.kinds.labels import Labels
 from collegium.coordinator.kinds.pool_check import PoolCheck
-from collegium.coordinator.kinds.record_counts import CountsOnce, other_counts
+from collegium.coordinator.kinds.record_counts import CountsOnce, RecordCounting, other_counts
 from collegium.coordinator.release import Releases
 from collegium.coordinator.rounds.masked_sum import MaskedSum
 from collegium.coordinator.rounds.rounds import ANSWERED
@@ -33,8 +33,6 @@ from collegium.coordinator.run.run_record import (
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.run.surroundings import RunNotes, RunSetup
 from collegium.coordinator.selection.plan import Plan
-from collegium.coordinator.selection.queries import query_key
-from collegium.coordinator.settings.run_config import PublicData
 from collegium.coordinator.statement import Statement
 from collegium.errors import (
     BudgetExceeded,
@@ -52,6 +50,7 @@ from collegium.errors import (
     QuorumNotReached,
 )
 from collegium.logs import event
+from collegium.models.noisy_sums import NoisySums
 from collegium.models.students import mark_rehearsed, read_student
 from collegium.privacy.analysis.ledger_report import ledger_report
 from collegium.privacy.ledger.ledger import Ledger
@@ -85,28 +84,28 @@ class OpenRun:
         If the settings do not fit the pool.
     """
 
-    def __init__(self, setup: RunSetup, public: PublicData, ledger: Ledger, held: RunRecord | None) -> None:
-        config, folder = setup.config, setup.folder
+    def __init__(self, setup: RunSetup, ledger: Ledger, held: RunRecord | None) -> None:
+        config, folder, public = setup.config, setup.folder, setup.public
         self._setup, self._config, self._folder = setup, config, folder
-        self._public, self._ledger = public, ledger
+        self._ledger = ledger
         record = begun(held, config, sum_mode=setup.vote_sum.mode, pool=public.spec)
         self._notes = RunNotes(record, folder, setup.watch)
-        self._plan = Plan(config, public.spec)
+        self._plan = Plan(config, public, setup.storage.study)
         self._trainer = StudentTrainer(config, public, setup.cache, setup.compute, self._notes.tell)
         named, study = ledger_id(ledger), setup.storage.study
-        self._evaluation = PrivateEvaluation(setup, self._notes, named, config.evaluation)
-        self._counts: list[CountsOnce] = [
-            PoolCheck(setup, self._notes, named, public),
-            *other_counts(setup, self._notes, named),
-        ]
+        at = setup, self._notes, named
+        self._evaluation = None if config.evaluation is None else PrivateEvaluation(*at, config.evaluation)
+        check = None if config.pool_check is None else PoolCheck(*at, config.pool_check)
+        self._counts: list[CountsOnce] = [*filter(None, [check]), *other_counts(*at)]
+        self._counting: list[RecordCounting] = [*filter(None, [self._evaluation]), *self._counts]
         pretrained, noise = self._trainer.pretrained_network, setup.mechanism.noise_votes
         self._kind = kind_of(RunFacts(config, public.pool.x, public.spec.sha256, named, study, pretrained, noise))
         statement = self._stated()
-        asking = Asking(setup, public, statement, ledger, self._notes, self._kind.teacher)
+        asking = Asking(setup, statement, ledger, self._notes, self._kind.teacher)
         self._releases = Releases(statement, asking, setup.noise, f"{named}|{study}")
-        self._labels = Labels(setup, public, self._releases, ledger)
+        self._labels = Labels(setup, self._releases, ledger)
         self._sums = self._kind.sums(setup, self._releases, self._trainer)
-        self._label_set, self._keys = self._plan.so_far(self.record, public.pool.x, self._labels.all(), study)
+        self._label_set, self._keys = self._plan.so_far(self.record, self._labels.all())
 
     @property
     def record(self) -> RunRecord:
@@ -114,18 +113,18 @@ class OpenRun:
         return self._notes.record
 
     def check(self) -> int:
-        """See `CoordinatorRun.check`."""
+        """See `CoordinatorRun.check`; how many queries the budget pays for, of those that have no label yet."""
         self._trainer.check()
-        if self._sums is not None and self._sums.held:
-            return len(self._unchosen())  # they label for nothing
+        if self._held:
+            return len(self._unchosen())
         indices = self._plan.noted(self.record)
-        keys = [_UNCHOSEN] if indices is None else self._keys_of(indices)
+        keys = [_UNCHOSEN] if indices is None else self._plan.keys(indices)
         self._why_nothing_to_ask(keys)
         return len(self._labels.worth_asking(self._unchosen()))
 
     def foresee(self) -> Foreseen:
         """What the run would still ask, reuse and pay; the ledger pays for all of it: give it copies of the files."""
-        before, released = charged(self._ledger), self._sums is not None and len(self._sums.held)
+        before, released = charged(self._ledger), len(self._held)
         self._pay_for_counts()
         affordable, statement, sums = self.check(), self._releases.statement, self._sums
         if sums is not None:
@@ -136,7 +135,7 @@ class OpenRun:
             for slot in statement.stages:
                 statement.pay(slot, fresh)
         first = self._sums.first_name if self._sums is not None and released else None
-        counting = [one for one in (self._evaluation, *self._counts) if one.due(self._releases)]
+        counting = [one for one in self._counting if one.due(self._releases)]
         labels, terms = self._ledger.labels(), self._ledger.terms()
         return Foreseen(
             affordable=affordable,
@@ -144,7 +143,7 @@ class OpenRun:
             decided=self._decided,
             taken=sum(key not in labels for key in self._labels.all()),
             sums=0 if sums is None else len(sums.held) + sums.lacking,
-            held=int(released),
+            held=released,
             origin=None if first is None else origin_of(self._ledger, first),
             counts=tuple(one.part for one in counting),
             unit=terms.unit,
@@ -159,37 +158,48 @@ class OpenRun:
         """How many queries have a label or an abstention."""
         return int((self._label_set.labels != UNASKED).sum())
 
+    @property
+    def _held(self) -> list[NoisySums]:
+        """The sums over all records that were released; they label for nothing."""
+        return [] if self._sums is None else self._sums.held
+
     def _unchosen(self) -> list[str]:
         """Names in place of the keys of queries that have no label yet."""
         return [f"{_UNCHOSEN} {number}" for number in range(self._plan.size - self._decided)]
 
     def evaluate(self) -> None:
         """Have the parties measure the student of the labels so far, where that is configured."""
-        with self._refused_where_false():
+        with self._errors_noted():
             self._fit_student()
             assert self.record.student is not None
-            spoilt = self._sums.verdict.spoilt if self._sums is not None and self._sums.held else frozenset()
+            spoilt = frozenset[str]() if self._sums is None else self._sums.verdict.spoilt
             fitted_from = self.record.student.fitted_from
-            self._evaluation.measure(self._releases, self._folder.student, fitted_from, self._counted(), spoilt)
+            if self._evaluation is not None:
+                self._evaluation.measure(self._releases, self._folder.student, fitted_from, self._counted(), spoilt)
             self.record.refused = None
 
     def label(self) -> None:
         """Choose queries, and put them to the parties."""
-        with self._refused_where_false():
+        with self._errors_noted():
             self._pay_for_counts()
             self._label()
 
     @contextmanager
-    def _refused_where_false(self) -> Iterator[None]:
-        """Publish nothing where released numbers contradict each other: the student goes, and the report says why."""
+    def _errors_noted(self) -> Iterator[None]:
+        """An error within becomes the state of the run.
+
+        Where released numbers contradict each other, nothing is published: the student goes, and the report says why.
+        """
         try:
-            with self._notes.errors_noted():
-                yield
-        except Contradiction as error:
-            self.record.refused, self.record.student = str(error), None
-            self._folder.student.unlink(missing_ok=True)
-            self._note_spending()
-            self._write_report()
+            yield
+        except CollegiumError as error:
+            self.record.state = f"stopped: {error}"
+            self._notes.write()
+            if isinstance(error, Contradiction):
+                self.record.refused, self.record.student = str(error), None
+                self._folder.student.unlink(missing_ok=True)
+                self._note_spending()
+                self._write_report()
             raise
 
     def _counted(self) -> list[Counted]:
@@ -199,13 +209,12 @@ class OpenRun:
 
     def _pay_for_counts(self) -> None:
         """Charge what is counted of the parties' records before the first label, which cannot use up that share."""
-        self._evaluation.pay(self._releases)
-        for counted in self._counts:
+        for counted in self._counting:
             counted.pay(self._releases)
 
     def fit(self) -> None:
         """Fit the student of the labels so far, measure it, and write the report."""
-        with self._refused_where_false():
+        with self._errors_noted():
             if self.record.refused is not None:
                 raise Contradiction(self.record.refused)
             self._note_spending()
@@ -228,12 +237,9 @@ class OpenRun:
             queries=self._config.queries.count,
             classes=len(self._config.task.classes),
             bound=self._config.budget.bound,
-            beside=[slot for one in (self._evaluation, *self._counts) for slot in one.beside()],
+            beside=[slot for one in self._counting for slot in one.beside()],
             study=self._setup.storage.study,
         )
-
-    def _keys_of(self, indices: IntArray) -> list[str]:
-        return [query_key(self._public.pool.x[index], self._setup.storage.study) for index in indices]
 
     def _why_nothing_to_ask(self, keys: list[str]) -> str | None:
         """Why the budget takes none of ``keys`` any more, None where it does or all have a label.
@@ -258,11 +264,11 @@ class OpenRun:
             if self._plan.needs_training:
                 self._why_nothing_to_ask([_UNCHOSEN])
             indices = self._choose()
-        self._keys = self._keys_of(indices)
-        queries = {key: int(index) for key, index in zip(reversed(self._keys), reversed(indices), strict=True)}
-        queries = {key: queries[key] for key in dict.fromkeys(self._keys)}
-        released = self._sums is not None and self._sums.held  # they label for nothing
-        stopped = None if released else self._why_nothing_to_ask(list(queries))
+        self._keys = self._plan.keys(indices)
+        queries = dict[str, int]()
+        for key, index in zip(self._keys, indices.tolist(), strict=True):
+            queries.setdefault(key, index)  # where inputs of the pool are equal, the first stands for them
+        stopped = None if self._held else self._why_nothing_to_ask(list(queries))
         if stopped is None and self._sums is not None:
             with self._notes.timed("labels"):
                 stopped = self._label_by_sums(self._sums, queries)
@@ -288,7 +294,6 @@ class OpenRun:
                 continue
             fitted = self._labels.ask(self._kind, batch)
             self._note_batch()
-            self._releases.asking.show_ledger()
             if not fitted:
                 break
             if self._setup.watch.should_stop():
@@ -318,13 +323,11 @@ class OpenRun:
             self._note_head()
         if not sums.held:  # all inputs had labels
             return None
-        found = sums.held[-1].of_pool(self._public.pool.x, self._config.task, self._setup.compute.device)
+        found = sums.held[-1].of_pool(self._setup.public.pool.x, self._config.task, self._setup.compute.device)
         if pending:
-            outcomes = found.probabilities[[queries[key] for key in pending]].argmax(axis=1)
-            if not self._labels.give(pending, outcomes, len(sums.held)):
+            if not self._labels.give({key: queries[key] for key in pending}, found.probabilities, len(sums.held)):
                 return self._why_stopped()
             self._note_batch()
-            self._releases.asking.show_ledger()
         known, all_ = len(sums.held), len(sums.held) + sums.lacking
         notes = [SAME_AGAIN] if same else []
         if known < all_:
@@ -346,13 +349,13 @@ class OpenRun:
 
     def _choose(self) -> IntArray:
         with self._notes.timed("choosing"):
-            self.record.chosen = self._plan.choose(self._public.pool.x, self._trainer)
+            self.record.chosen = self._plan.choose(self._trainer)
         self._notes.write()
         return np.array(self.record.chosen.indices, dtype=np.int64)
 
     def _note_labels(self, stopped: str | None) -> None:
         indices, labels, record = self._label_set.indices, self._label_set.labels, self.record
-        record.labels = labels_record(labels, indices, self._public, self._config.task, stopped)
+        record.labels = labels_record(labels, indices, self._setup.public, self._config.task, stopped)
         self._note_spending()
         record.state = "labelled"
         rows = zip(indices.tolist(), labels.tolist(), strict=True)
@@ -371,11 +374,12 @@ class OpenRun:
         self.record.ledger = LedgerRecord(head=str(self._ledger.head()), signed=signed)
 
     def _note_batch(self) -> None:
-        """Note the ledger's head, and tell how many queries are labelled."""
+        """Note the ledger's head, tell how many queries are labelled, and show parties how the ledger goes on."""
         self._note_head()
         self._notes.write()
         distinct = list(dict.fromkeys(self._keys))
         self._notes.tell("labels", len(self._labels.held(distinct)), len(distinct))
+        self._releases.asking.show_ledger()
 
     def _fit_student(self) -> None:
         origin = self._trainer.origin(self._label_set)
@@ -383,13 +387,12 @@ class OpenRun:
         if done is not None and done.fitted_from == origin and self._folder.student.exists():
             return
         with self._notes.timed("student"):
-            held = self._sums.held if self._sums is not None else []
-            student = self._trainer.fit(self._label_set, sums=held[-1] if held else None)
+            student = self._trainer.fit(self._label_set, sums=self._held[-1] if self._held else None)
         student.save(self._folder.student)
         if is_rehearsal(self._config.name):
             mark_rehearsed(self._folder.student)
         published = read_student(self._folder.student, device=self._setup.compute.device)
-        holdout, quality = self._public.holdout, None
+        holdout, quality = self._setup.public.holdout, None
         if holdout is not None:
             quality = student_quality(published, holdout.x, holdout.labels(), self._config.task)
         self.record.student = StudentRecord(method=self._config.student.method, fitted_from=origin, quality=quality)

@@ -261,6 +261,11 @@ class RunRecord(Record):
         return RunConfig.model_validate({name: self.asked[name] for name in RunConfig.model_fields})
 
     @property
+    def charged(self) -> LedgerReport | None:
+        """What the ledger's entries came to; None where nothing was charged."""
+        return self.privacy if self.privacy is not None and self.privacy.from_utc is not None else None
+
+    @property
     def label_accuracy(self) -> float | None:
         """Fraction of the issued labels that agree with the pool's own; None where it is not known."""
         return self.labels.quality.accuracy if self.labels is not None and self.labels.quality is not None else None

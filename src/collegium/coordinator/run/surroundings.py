@@ -13,8 +13,7 @@ from collegium.coordinator.rounds.rounds import Parties, VoteSum
 from collegium.coordinator.run.factories import configured_mechanism, vote_sum_of
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import BaselineRecord, RunRecord
-from collegium.coordinator.settings.run_config import RunConfig
-from collegium.errors import CollegiumError
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium_accounting.mechanisms import Mechanism
 
 
@@ -94,19 +93,21 @@ class Watch:
     on_progress : called as steps go on; None tells nobody.
     should_stop : asked after every batch of queries; once it is true, the run ends with what it has. The same run may
         be started again.
-    clock : monotonic seconds.
     baseline : measures what pooled data would have given, without privacy; only a simulation can.
     """
 
     on_progress: Callable[[Progress], None] | None = None
     should_stop: Callable[[], bool] = lambda: False
-    clock: Callable[[], float] = time.monotonic
     baseline: Callable[[], BaselineRecord] | None = None
 
 
 @dataclass(frozen=True)
 class RunSetup:
     """Everything that stays the same however often a run is started, and what follows from its configuration.
+
+    Parameters
+    ----------
+    public : pool and holdout.
 
     Raises
     ------
@@ -117,6 +118,7 @@ class RunSetup:
     config: RunConfig
     reach: Reach
     storage: Storage
+    public: PublicData
     compute: Compute
     watch: Watch
     vote_sum: VoteSum = field(init=False)
@@ -158,24 +160,10 @@ class RunNotes:
         if self._watch.on_progress is not None:
             self._watch.on_progress(Progress(step, done, total))
 
-    def now_s(self) -> float:
-        """Monotonic seconds."""
-        return self._watch.clock()
-
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
         """Note how long what is done within this context takes, as a part of ``step``."""
-        began_s = self.now_s()
+        began_s = time.monotonic()
         yield
         taken_s = self.record.timings_s
-        taken_s[step] = taken_s.get(step, 0.0) + self.now_s() - began_s
-
-    @contextmanager
-    def errors_noted(self) -> Iterator[None]:
-        """An error that ends what is done within this context becomes the state of the run."""
-        try:
-            yield
-        except CollegiumError as error:
-            self.record.state = f"stopped: {error}"
-            self.write()
-            raise
+        taken_s[step] = taken_s.get(step, 0.0) + time.monotonic() - began_s

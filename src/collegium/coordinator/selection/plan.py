@@ -17,9 +17,8 @@ from collegium.coordinator.run.run_record import ChosenQueries, RunRecord
 from collegium.coordinator.run.student_trainer import StudentTrainer
 from collegium.coordinator.selection.pool_geometry import fit_features
 from collegium.coordinator.selection.queries import check_count, choose_queries, query_key, representatives
-from collegium.coordinator.settings.run_config import RunConfig
+from collegium.coordinator.settings.run_config import PublicData, RunConfig
 from collegium.data.task import ImageInputs
-from collegium.data.values import ArraySpec
 from collegium.errors import ConfigurationError
 from collegium.models.features import Features, dimensions, extract
 from collegium.protocol.question import about_all_records
@@ -37,7 +36,7 @@ class Plan:
 
     Parameters
     ----------
-    spec : names the pool.
+    study : whose labels are asked for; None outside a consortium's studies.
 
     Raises
     ------
@@ -45,11 +44,11 @@ class Plan:
         When more queries are asked than the pool has inputs, or they are compared by what the inputs do not have.
     """
 
-    def __init__(self, config: RunConfig, spec: ArraySpec) -> None:
-        self._config, self._spec = config, spec
+    def __init__(self, config: RunConfig, public: PublicData, study: str | None = None) -> None:
+        self._config, self._pool, self._spec, self._study = config, public.pool.x, public.spec, study
         self._choice: str = ALL if about_all_records(config.mechanism.kind) else config.queries.choice
-        self.size = spec.shape[0] if self._choice == ALL else config.queries.count
-        check_count(self.size, spec.shape[0])
+        self.size = len(self._pool) if self._choice == ALL else config.queries.count
+        check_count(self.size, len(self._pool))
         images = isinstance(config.task.inputs, ImageInputs)
         self._features = config.queries.features or ("hog" if images else "raw")
         if self._features != "raw" and not images:
@@ -76,39 +75,37 @@ class Plan:
             return None
         return np.array(record.chosen.indices, dtype=np.int64)
 
-    def so_far(
-        self, record: RunRecord, pool: NDArray[Any], held: Mapping[str, int], study: str | None = None
-    ) -> tuple[LabelSet, list[str]]:
+    def keys(self, indices: IntArray) -> list[str]:
+        """The keys of queries at these positions in the pool."""
+        return [query_key(self._pool[index], self._study) for index in indices]
+
+    def so_far(self, record: RunRecord, held: Mapping[str, int]) -> tuple[LabelSet, list[str]]:
         """The queries that ``record`` has, with their labels in ``held``; and their keys."""
-        indices = self.noted(record)
-        if indices is None:
-            return LabelSet.of(np.empty(0, dtype=np.int64), [], {}), []
-        keys = [query_key(pool[index], study) for index in indices]
+        if (indices := self.noted(record)) is None:
+            indices = np.empty(0, dtype=np.int64)
+        keys = self.keys(indices)
         return LabelSet.of(indices, keys, held), keys
 
-    def choose(self, pool: NDArray[Any], trainer: StudentTrainer) -> ChosenQueries:
-        """The queries: distinct positions in the pool ``[inputs, …]``, and how they are chosen."""
+    def all_labelled(self, record: RunRecord, held: Mapping[str, int]) -> bool:
+        """Whether the queries are chosen and have a label or an abstention each in ``held``."""
+        _, keys = self.so_far(record, held)
+        return len(keys) == self.size and held.keys() >= set(keys)
+
+    def choose(self, trainer: StudentTrainer) -> ChosenQueries:
+        """The queries: distinct positions in the pool, and how they are chosen."""
         seed = self._config.seed or 0
         if self._choice == ALL:
-            indices = np.arange(len(pool))
+            indices = np.arange(self.size)
         elif self._choice == "random":
-            indices = choose_queries(len(pool), self.size, seed)
+            indices = choose_queries(len(self._pool), self.size, seed)
         else:
-            indices = representatives(self._compared(pool, trainer), self.size, seed)
+            indices = representatives(self._compared(trainer), self.size, seed)
         return ChosenQueries(origin=self.origin, choice=self._choice, indices=indices.tolist())
 
-    def _compared(self, pool: NDArray[Any], trainer: StudentTrainer) -> NDArray[Any]:
+    def _compared(self, trainer: StudentTrainer) -> NDArray[Any]:
         """The features by which inputs are compared."""
         if self._features == "pretrained":
             return trainer.pretrained_features()
-        inputs = self._config.task.inputs
+        inputs, pool = self._config.task.inputs, self._pool
         kept = min(COMPONENTS, dimensions(Features(self._features), inputs), max(1, len(pool) - 1))
         return extract(fit_features(self._features, kept, pool, inputs), pool, inputs)
-
-
-def all_labelled(
-    plan: Plan, record: RunRecord, pool: NDArray[Any], held: Mapping[str, int], study: str | None = None
-) -> bool:
-    """Whether the plan's queries are chosen and have a label or an abstention each in ``held``."""
-    _, keys = plan.so_far(record, pool, held, study)
-    return len(keys) == plan.size and held.keys() >= set(keys)

@@ -13,7 +13,7 @@ from collegium.coordinator.membership.members import Members
 from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Progress, Reach, Storage, Watch
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.run.run_record import RunRecord
-from collegium.coordinator.selection.plan import Plan, all_labelled
+from collegium.coordinator.selection.plan import Plan
 from collegium.coordinator.service.peer_events import OnEvent
 from collegium.coordinator.service.session_service import SessionService
 from collegium.coordinator.settings.consortium import ConsortiumConfig
@@ -164,12 +164,12 @@ class CoordinatorService:
 
     def _all_labelled(self) -> bool:
         """Whether no party need be asked any more, as after a crash that came with the last label or later."""
-        folder, pool = RunFolder(self._folder.run), self._public.pool.x
-        record = folder.read()
+        record = RunFolder(self._folder.run).read()
         if record is None or not self._folder.ledger.exists():
             return False
         measured = record.evaluation
         if measured is not None and measured.paid and measured.measures is None and measured.why_not is None:
             return False  # they measure the student yet
         with Ledger.read(self._folder.ledger) as held:
-            return all_labelled(Plan(self._config.run, self._public.spec), record, pool, held.labels(), self._study)
+            plan = Plan(self._config.run, self._public, self._study)
+            return plan.all_labelled(record, held.labels())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from collegium.coordinator.membership.members import Members
+from collegium.coordinator.report.page import templates
 from collegium.coordinator.rounds.readiness import READY
 from collegium.coordinator.rounds.rounds import ANSWERED
 from collegium.coordinator.run.coordinator import Progress
@@ -45,17 +46,8 @@ class Rehearsed:
 
     def lines(self) -> list[str]:
         """The outcome as lines for people."""
-        lines = [f"phase        {name.replace('_', ' ')}: {seconds:.1f} s" for name, seconds in self.seconds.items()]
-        for name, wrong in self.parties.items():
-            moved = self.traffic.get(name, Traffic())
-            told = f"{moved.sent:,} bytes to it, {moved.received:,} from it"
-            lines.append(f"party        {name}: {f'NOT READY: {wrong}' if wrong else 'ready'}; {told}")
-        if self.failed is not None:
-            lines.append(f"failed       {self.failed}")
-        if self.student is not None:
-            lines.append(f"student      {self.student}: of a rehearsal, it has learned from invented records")
-        verdict = "ready" if self.ready else "NOT READY: mend what stands above, and rehearse again"
-        return [*lines, f"rehearsal    {verdict}; no record was opened, and nothing was paid"]
+        template = templates("coordinator.service").get_template("rehearsed.txt.j2")
+        return template.render(vars(self), ready=self.ready).splitlines()
 
 
 @dataclass

@@ -132,25 +132,19 @@ class GrpcParties:
         with self._servicer.changed:
             return sorted(self._servicer.present)
 
-    def wait_for(self, wanted: Collection[str] | int, *, timeout_s: float) -> list[str]:
-        """Wait until these parties (or so many) are connected; return who is.
+    def wait_for(self, wanted: Collection[str], *, timeout_s: float) -> list[str]:
+        """Wait until these parties are connected; return who is.
 
         QuorumNotReached, naming the missing ones, when ``timeout_s`` passes first.
         """
-
-        def here() -> bool:
-            present = self._servicer.present
-            return len(present) >= wanted if isinstance(wanted, int) else present.issuperset(wanted)
-
-        with self._servicer.changed:
-            if self._servicer.changed.wait_for(here, timeout_s):
-                return sorted(self._servicer.present)
-            present = sorted(self._servicer.present)
-        if isinstance(wanted, int):
-            raise QuorumNotReached(f"{len(present)} of {wanted} parties connected within {timeout_s:g} s; start more")
-        missing = sorted(set(wanted) - set(present))
-        shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
-        raise QuorumNotReached(f"not connected within {timeout_s:g} s: {shown}; start them")
+        servicer = self._servicer
+        with servicer.changed:
+            servicer.changed.wait_for(lambda: servicer.present.issuperset(wanted), timeout_s)
+            present = sorted(servicer.present)
+        if missing := sorted(set(wanted) - set(present)):
+            shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+            raise QuorumNotReached(f"not connected within {timeout_s:g} s: {shown}; start them")
+        return present
 
     def ask(
         self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None

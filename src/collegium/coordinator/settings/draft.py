@@ -72,7 +72,7 @@ def draft_of(
     ----------
     name : a CSV, Parquet or npz file, or a folder of images; a relative path starts at ``root``.
     kinds : one of `KINDS` for columns whose kind the user knows better.
-    out : columns that are no inputs, such as the class.
+    out : columns that are no inputs where the file has them, such as the class.
     categories : of a column of texts, the most values that are told apart.
     sheet : of a workbook; the first one where it is None.
 
@@ -107,7 +107,7 @@ def _table(frame: pd.DataFrame, draft: Draft, kinds: Mapping[str, str], out: Seq
     draft.left_out |= {"a column without a name": "it numbers the rows"} if unnamed else {}
     frame = frame.drop(columns=unnamed)
     names = [str(name) for name in frame.columns]
-    for name in (*kinds, *out):
+    for name in kinds:
         if name not in names:
             raise ConfigurationError(f"the pool has no column {name!r}{nearest(name, names)}")
     for kind in kinds.values():

@@ -143,12 +143,9 @@ def _lasting(span: timedelta) -> str:
 def _troubles(snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The kinds of failures with their counts, most frequent first."""
     found = [
-        {"what": "left out of a round", "why": _meaning(code), "count": count}
-        for code, count in snapshot["dropouts"].items()
-    ]
-    found += [
-        {"what": "connection refused", "why": _meaning(code), "count": count}
-        for code, count in snapshot["refused_connections"].items()
+        {"what": what, "why": _meaning(code), "count": count}
+        for what, key in (("left out of a round", "dropouts"), ("connection refused", "refused_connections"))
+        for code, count in snapshot[key].items()
     ]
     found += [
         {"what": what, "why": "since this process started", "count": snapshot[key]}
