@@ -112,7 +112,7 @@ class TrueLaw:
 
     def mass(self, x: int) -> mpmath.mpf:
         """Before it is divided by the sum of all."""
-        return mpmath.exp(-self.exponent(abs(x)))
+        return _mass(self, abs(x))
 
     def total(self, zeros: int = 1) -> mpmath.mpf:
         return zeros + _beside_zero(self)
@@ -123,6 +123,11 @@ class TrueLaw:
         for j in range(entries):
             sums.append(sums[-1] + self.mass((j + 2 - zeros) // 2))
         return [one / total for one in sums[1:]]
+
+
+@cache
+def _mass(law: TrueLaw, distance: int) -> mpmath.mpf:
+    return mpmath.exp(-law.exponent(distance))
 
 
 @cache

@@ -10,6 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
+from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -47,18 +49,24 @@ def upper_ends(sampler: Sampler) -> np.ndarray:
     return np.append(sampler._upper, np.uint64(2**64 - 1))[: len(sampler._lower)]
 
 
+def remembering(sampler: Sampler) -> Sampler:
+    """What few draws of many ask for, all draws that there are ask for again and again."""
+    sampler._tabled = SimpleNamespace(distribution=cache(sampler._tabled.distribution))  # type: ignore[assignment]
+    return sampler
+
+
 def table_draws(
     power: int, scale: float, word_bits: int, most_bits: int, kind: type[Sampler] = Sampler
 ) -> Iterator[Draw]:
     bits = GivenBits()
-    sampler = kind(power, scale, bits, word_bits=word_bits, widest_table=2.0**10)
+    sampler = remembering(kind(power, scale, bits, word_bits=word_bits, widest_table=2.0**10))
     return every_draw(bits, lambda: int(sampler.draw(1)[0]), 1, most_bits)
 
 
 def attempts(power: int, scale: float, kind: type[Sampler] = Sampler) -> Iterator[Draw]:
     """In blocks of integers, with a table for a scale from 4 to 8 and words of 4 bits; at most 4 bits more."""
     bits = GivenBits()
-    sampler = kind(power, scale, bits, word_bits=4, widest_table=8.0)
+    sampler = remembering(kind(power, scale, bits, word_bits=4, widest_table=8.0))
     return every_draw(bits, lambda: int(sampler.draw(1)[0]), 3, 4)
 
 

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
-from collegium_accounting.game import cache
+from collegium_accounting.game import cache, recursion, winner
 from collegium_accounting.game.laws import block_epsilon, coarser
 from collegium_accounting.game.profile import Profile, compose
 from collegium_accounting.game.winner import RoundLaw, winner_epsilons, winner_profile
@@ -108,6 +108,15 @@ def test_composing_blocks_rounds_up_and_loses_little() -> None:
     together = compose([winner_profile(law, 30), winner_profile(law, 70)])
     whole = winner_profile(law, 100)
     assert whole.attained(DELTA) <= together.epsilon(DELTA) <= 1.03 * whole.epsilon(DELTA)
+
+
+def test_whoever_asks_for_all_rounds_and_then_for_some_waits_for_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    law, played, honest = RoundLaw("discrete-gaussian", 31.5, Adjacency.ADD_REMOVE), list[int](), recursion.play_through
+    for module in (recursion, winner):
+        monkeypatch.setattr(module, "play_through", lambda *given: played.append(given[1]) or honest(*given))
+    whole, some = block_epsilon({law: 6}, DELTA), block_epsilon({law: 4}, DELTA, {law: 6})
+    assert 0.0 < some < whole <= winner_profile(law, 6).epsilon(DELTA)
+    assert played == [6]
 
 
 def test_a_profile_is_read_back_from_its_file(tmp_path: Path) -> None:

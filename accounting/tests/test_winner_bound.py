@@ -98,9 +98,9 @@ def test_a_sampled_record_never_passes_its_bound(noise: str) -> None:
     rate, best, previous = 0.2, np.zeros(len(EPSILONS)), None
     bound = bound_of(RoundLaw(noise, SCALE[noise], sampling_rate=rate))
     for counts, other in random_pairs(SCALE[noise], Adjacency.REPLACE, 100, seed=5):
-        for without, moved in ((counts, other), (other, counts)):
-            p0 = winner_law(noise, SCALE[noise], without)
-            mixed = (1 - rate) * p0 + rate * winner_law(noise, SCALE[noise], moved)
+        first, second = (winner_law(noise, SCALE[noise], one) for one in (counts, other))
+        for p0, moved in ((first, second), (second, first)):
+            mixed = (1 - rate) * p0 + rate * moved
             found = np.maximum(hockey_stick(p0, mixed), hockey_stick(mixed, p0))
             assert (found <= bound * SLACK).all()
             best = np.maximum(best, found)

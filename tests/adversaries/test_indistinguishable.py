@@ -52,6 +52,8 @@ POLICIES = {
     "limits of cost": PolicyConfig(**AGREED, epsilon=0.7, record_epsilon=1.0, record_rho=0.02),
     "much noise": PolicyConfig(**AGREED, minimum_noise_votes=35.0),
 }
+QUESTIONS = {"limits of answers": 6, "limits of cost": 6, "much noise": 3}
+"""More than the limits let pass; a policy about noise refuses one question as it does the next."""
 NUMBERS = {"gamma": 0.03, "k": 3.0, "sampling_rate": 0.5, "participations": 2.0, "levels": 1.0, "classes": 2.0}
 PARAMETERS = NUMBERS | {
     "labels": 2.0,
@@ -174,7 +176,7 @@ def test_nothing_but_the_masked_vector_tells_data_sets_apart(name: str, mode: st
 
     def bodies(pool: ArraySpec) -> list[RequestBody | Question]:
         asked: list[RequestBody | Question] = [Describe(), Fit(LINEAR), Describe()]
-        for number in range(6):
+        for number in range(QUESTIONS[policy]):
             asked += requests(name, mode, pool, number)
         return [*asked, Fit(LINEAR), Describe()]
 

@@ -18,7 +18,6 @@ from benchmarks.audit_run import (
     VOTES,
     configured,
     half_the_noise,
-    half_the_noise_of_votes,
     of_votes,
 )
 from support.typist import typed
@@ -26,6 +25,8 @@ from support.typist import typed
 from collegium.simulations.run_audit import RunAudit, audit_run
 
 CANARIES = 1000
+LABELS = {"an understated law": 450, "a draw for all rounds": 600}
+"""Of the other bugs in votes, 300 are enough."""
 
 
 def config(folder: Path, **settings: Any) -> Path:
@@ -127,15 +128,9 @@ def test_votes_of_a_sample_of_records_are_refused_with_what_audits_them(
 
 
 @pytest.mark.slow
-def test_an_honest_run_of_votes_is_not_refuted_and_half_its_noise_is(tmp_path: Path) -> None:
-    """Of 300 labels 261 are as expected, and with half the noise 296 ± 2; 280 refute at 1e-6, hence 1e-9 missed."""
+def test_an_honest_run_of_votes_is_not_refuted_and_its_bound_is_near_its_epsilon(tmp_path: Path) -> None:
     honest = audit_run(of_votes(tmp_path, "gnmax"), canaries=CANARIES, failure=1e-6).kinds
-    with half_the_noise_of_votes():
-        half = audit_run(of_votes(tmp_path, "gnmax"), canaries=CANARIES).kinds
-    assert [(one.kind, one.rounds, one.refuted) for one in (*honest, *half)] == [
-        ("release", 300, False),
-        ("release", 300, True),
-    ]
+    assert [(one.kind, one.rounds, one.refuted) for one in honest] == [("release", 300, False)]
     assert honest[0].epsilon_of_canaries == pytest.approx(honest[0].epsilon_stated, rel=0.05)
     assert honest[0].epsilon_lower_bound > 0.2 * honest[0].epsilon_stated
 
@@ -153,13 +148,14 @@ def test_an_honest_run_of_votes_of_any_kind_holds(name: str, tmp_path: Path) -> 
 def test_a_bug_planted_in_votes_is_refuted(bug: str, tmp_path: Path) -> None:
     """Missed with less than 1e-6.
 
-    Half the noise and votes that count twice make 99 % of 900 labels as expected in place of 87 %. By a law that states
-    half, so few would have to be as are expected of twice the noise, 71 %. One draw for all inputs gives the same label
-    in a round, or makes all as expected. One for all rounds moves 39 ± 6 of 300 places the wrong way, in all rounds at
-    once; 8 of them show.
+    Half the noise and votes that count twice make 99 % of 300 labels as expected in place of 87 %; 272 of them refute.
+    By a law that states half, so few would have to be as are expected of twice the noise, 71 %. One draw for all inputs
+    gives the same label in a round, or makes all as expected. One for all rounds moves labels of the same 200 places in
+    all rounds: with fresh noise products of their residuals add up to 34 once in 700 runs, and so to 156 ± 27, of
+    600,000 such runs to 48 at least.
     """
     with PLANTED_IN_VOTES[bug]():
-        found = audit_run(of_votes(tmp_path, "gnmax", 900), canaries=CANARIES)
+        found = audit_run(of_votes(tmp_path, "gnmax", LABELS.get(bug, 300)), canaries=CANARIES)
     assert found.refuted
 
 

@@ -16,7 +16,7 @@ from collegium.protocol.replies import Fitted
 from collegium.protocol.requests import Ask, Fit, RequestBody
 
 KEY = simulated_key(7, "alpha")
-LINEAR = TeacherSettings(kind="linear", per_party=3, options={"steps": 20})
+LINEAR = TeacherSettings(kind="linear", per_party=3, options={"steps": 5})
 
 
 class Asker:

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -91,17 +92,23 @@ def one_thread() -> Iterator[None]:
 
     The order in which threads add numbers changes a sum's last bits: with one thread a fit depends on no machine.
     """
-    from threadpoolctl import threadpool_limits
-
     torch = sys.modules.get("torch")
     before = None if torch is None else torch.get_num_threads()
     set_threads(1)  # first: once OpenMP is limited, torch takes its own algebra for limited, which it is not
     try:
-        with threadpool_limits(1):
+        with _pools(len(sys.modules), next(reversed(sys.modules))).limit(limits=1):
             yield
     finally:
         if before is not None:
             set_threads(before)
+
+
+@lru_cache(maxsize=1)
+def _pools(modules: int, newest: str) -> Any:
+    """The thread pools of all libraries; to look for them takes milliseconds, and a new one comes with a module."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import threadpoolctl
 import torch
 from collegium_reproduction.students.gan import reduced_precision
 
@@ -46,6 +47,18 @@ def test_one_thread_is_told_to_torch_itself(monkeypatch: pytest.MonkeyPatch) -> 
             assert torch.get_num_threads() == 1
         assert told == [1, 2]
     honest(before)
+
+
+def test_a_library_that_comes_later_is_limited_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    with one_thread():
+        pass
+    looked, honest = list[int](), threadpoolctl.ThreadpoolController
+    monkeypatch.setattr(threadpoolctl, "ThreadpoolController", lambda: looked.append(1) or honest())
+    with one_thread():
+        assert not looked, "no module is new"
+    monkeypatch.setitem(sys.modules, "a_module_that_brings_a_library", sys)
+    with one_thread():
+        assert looked
 
 
 def test_threads_are_set_for_torch() -> None:

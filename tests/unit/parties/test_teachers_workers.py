@@ -142,7 +142,8 @@ def test_a_worker_that_fails_is_told_and_the_rest_goes_on_later(
     kept = len(contents(tmp_path / "kept"))
     assert kept < TEACHERS
     assert not [name for name in contents(tmp_path / "kept") if "partial" in name]
-    after, seen = fit(tmp_path / "kept", 2, trouble=trouble, place=str(tmp_path))
+    # Two processes go on as well as one, and start slowly.
+    after, seen = fit(tmp_path / "kept", 2 if trouble == "kill" else 1, trouble=trouble, place=str(tmp_path))
     assert after.reused >= kept  # the other worker may have kept one more in its last moment
     assert seen[-1] == TEACHERS
 

@@ -38,15 +38,22 @@ _known_epsilons: dict[tuple[Key, float, str], FloatArray] = {}
 
 def remembered(key: Key, compute: Callable[[], tuple[Values, ...]]) -> tuple[Values, ...]:
     """The value functions for ``key``, computed where they are not known yet."""
+    if not is_remembered(key):
+        found = compute()
+        arrays = {f"values{k}": np.stack([v.upper, v.alpha, v.beta]) for k, v in enumerate(found)}
+        _write(_path(key), grids=np.array([[v.start, v.step] for v in found]), **arrays)
+        _known[key] = found
+    return _known[key]
+
+
+def is_remembered(key: Key) -> bool:
+    """Whether `remembered` returns the value functions for ``key`` at once."""
     if key not in _known:
         path = _path(key)
         found = _read(path, key) or _read(KEPT / path.name, key)
-        if found is None:
-            found = compute()
-            arrays = {f"values{k}": np.stack([v.upper, v.alpha, v.beta]) for k, v in enumerate(found)}
-            _write(path, grids=np.array([[v.start, v.step] for v in found]), **arrays)
-        _known[key] = found
-    return _known[key]
+        if found is not None:
+            _known[key] = found
+    return key in _known
 
 
 def remembered_epsilons(key: Key, delta: float, compute: Callable[[], FloatArray], beside: str = "") -> FloatArray:

@@ -25,7 +25,7 @@ from collegium_accounting.errors import UnsupportedAccounting
 from collegium_accounting.game.gaussian import gaussian_epsilon, gaussian_mechanism_profile
 from collegium_accounting.game.profile import Profile, check_delta, compose
 from collegium_accounting.game.recursion import Values, multiples
-from collegium_accounting.game.winner import RoundLaw, winner_epsilons, winner_profile
+from collegium_accounting.game.winner import RoundLaw, winner_epsilons, winner_is_known, winner_profile
 from collegium_accounting.renyi import WIDE_ORDERS, RenyiCurve
 from collegium_accounting.units import Adjacency, Unit
 
@@ -183,7 +183,8 @@ def _block_epsilon(rounds: frozenset[tuple[Law, int]], limits: frozenset[tuple[L
             ((law, count),) = winners.items()
             others = {other: number for other, number in played.items() if other != law}
             beside = block_profile(others, delta) if others else None
-            if count == most[law]:  # the table's last entry, of a profile that may be known
+            # The table's last entry. Where both must be computed, the table is: others may be asked for next.
+            if count == most[law] and (beside is not None or winner_is_known(law, count)):
                 return min(found, winner_profile(law, count).epsilon(delta, beside))
             return min(found, float(winner_epsilons(law, most[law], delta, beside)[count]))
         return min(found, block_profile(played, delta).epsilon(delta))

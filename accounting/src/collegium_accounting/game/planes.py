@@ -29,6 +29,9 @@ _CORE = 6.25
 _TABULATED = 625
 """but at no more than so many positions on each side: noise of a larger scale is tabulated less densely."""
 
+_AT_ONCE = 2**14
+"""Positions of cells that are looked at together."""
+
 
 @dataclass(frozen=True)
 class Plane(Enclosed):
@@ -131,12 +134,21 @@ class Plane(Enclosed):
         out[0] = -np.inf
         near = np.flatnonzero((np.abs(bounds) <= half).all(axis=1))
         between = 1.5 * (stride - 1) * self._steepest[:, None]
-        for cell in near.tolist():
-            x1, x2, y1, y2 = (bounds[cell] + half).tolist()
-            part = differences[:, :, :, x1 // stride : 1 - -x2 // stride, y1 // stride : 1 - -y2 // stride]
-            share = np.array([(x2 - x1) ** 2, (y2 - y1) ** 2])[:, None, None] / 8.0
-            out[0, ..., cell] = share * (part.min(axis=(3, 4)) - between)
-            out[1, ..., cell] = share * (part.max(axis=(3, 4)) + between)
+        x1, x2, y1, y2 = (bounds[near] + half).T
+        sides = np.stack([x2 - x1, y2 - y1]) ** 2 / 8.0
+        first = np.stack([x1, y1]) // stride
+        sizes, which = np.unique(1 - -np.stack([x2, y2]) // stride - first, axis=1, return_inverse=True)
+        for number, (wide, high) in enumerate(sizes.T.tolist()):  # cells that cover as many positions
+            same = np.flatnonzero(which.ravel() == number)
+            for start in range(0, len(same), many := 1 + _AT_ONCE // (wide * high)):
+                some = same[start : start + many]
+                x, y = (
+                    first[0, some, None, None] + np.arange(wide)[:, None],
+                    first[1, some, None, None] + np.arange(high),
+                )
+                part, share = differences[:, :, :, x, y], sides[:, None, None, some]
+                out[0, ..., near[some]] = np.moveaxis(share * (part.min(axis=(4, 5)) - between[..., None]), 3, 0)
+                out[1, ..., near[some]] = np.moveaxis(share * (part.max(axis=(4, 5)) + between[..., None]), 3, 0)
         return out
 
     @cached_property

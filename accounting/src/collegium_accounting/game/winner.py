@@ -8,7 +8,7 @@ import numpy as np
 
 from collegium_accounting.elementary import FloatArray, exp, expm1, log1p
 from collegium_accounting.errors import ConfigurationError, UnsupportedAccounting
-from collegium_accounting.game.cache import Key, remembered, remembered_epsilons
+from collegium_accounting.game.cache import Key, is_remembered, remembered, remembered_epsilons
 from collegium_accounting.game.curves import Direction, Positions, Sampling
 from collegium_accounting.game.lines import Line, discrete_line, logistic_line
 from collegium_accounting.game.planes import Plane
@@ -154,6 +154,11 @@ def winner_profile(law: RoundLaw, rounds: int) -> Profile:
     key = _checked_key(law, rounds)
     told = _told(law, rounds)
     return Profile(remembered(key, lambda: tuple(play(game, rounds, told) for game in law.games())))
+
+
+def winner_is_known(law: RoundLaw, rounds: int) -> bool:
+    """Whether nobody waits for `winner_profile`."""
+    return is_remembered(_checked_key(law, rounds))
 
 
 def winner_epsilons(law: RoundLaw, rounds: int, delta: float, beside: Profile | None = None) -> FloatArray:

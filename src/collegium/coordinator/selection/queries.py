@@ -4,6 +4,7 @@ Queries are chosen at random, or so that few of them stand for many other inputs
 """
 
 import hashlib
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,17 @@ def query_key(one_input: NDArray[Any], study: str | None = None) -> str:
 
     Each study of a consortium has labels of its own: what one of them asks is no repeat in another.
     """
-    header = f"collegium-query-v1 {one_input.dtype.newbyteorder('=').name} {one_input.shape}\n".encode()
-    little = np.ascontiguousarray(one_input, dtype=one_input.dtype.newbyteorder("<"))
+    header, kind = _header(one_input.dtype, one_input.shape)
+    little = np.ascontiguousarray(one_input, dtype=kind)
     content = hashlib.sha256(header + little.tobytes()).hexdigest()[:32]
     return content if study is None else f"{study}:{content}"
+
+
+@lru_cache(maxsize=64)
+def _header(kind: np.dtype[Any], shape: tuple[int, ...]) -> tuple[bytes, np.dtype[Any]]:
+    """What is hashed before an input, which takes longer to write than to hash, and how its numbers are written."""
+    header = f"collegium-query-v1 {kind.newbyteorder('=').name} {shape}\n".encode()
+    return header, kind.newbyteorder("<")
 
 
 def study_of(key: str) -> str | None:
