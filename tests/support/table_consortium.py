@@ -14,7 +14,7 @@ from collegium.coordinator.service.coordinator_service import CoordinatorService
 from collegium.coordinator.service.rehearsal import Rehearsed, rehearse
 from collegium.coordinator.settings.consortium import ConsortiumConfig, read_consortium
 from collegium.coordinator.settings.run_config import load_public
-from collegium.parties.config import PartyConfig
+from collegium.parties.config import OwnRecords, PartyConfig
 from collegium.parties.enrolment import enrol
 from collegium.parties.opening import Opening
 from collegium.parties.rehearsal import RehearsalOpening, without_records
@@ -84,9 +84,7 @@ class TableConsortium:
                     fingerprint,
                     self.folder / name,
                     parties=NAMES,
-                    data=str(self.folder / f"{name}.csv"),
-                    label="class",
-                    one_row_each=True,
+                    records=OwnRecords(source=str(self.folder / f"{name}.csv"), label="class", one_row_each=True),
                 )
 
     def _write_records(self, file: Path) -> None:
