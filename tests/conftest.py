@@ -45,8 +45,8 @@ _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 if _DATA.is_dir():
     os.environ.setdefault("COLLEGIUM_DATA", str(_DATA))
 
-WORKERS = 3
-"""Processes for the whole suite: one more than the cores it must do with, for many tests wait for processes."""
+WORKERS = 4
+"""Processes for the whole suite: twice the cores it must do with, for many tests wait for processes."""
 
 
 SLOW_FOLDERS = [Path(__file__).parent / folder for folder in ("integration", "unit/experiments")]
