@@ -12,6 +12,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Of a run that is killed, Ray's own processes would wait a minute for the one that ended with it.
 os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
+# Its workers would get what the other tests leave.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 import pytest
 from hypothesis import HealthCheck, settings

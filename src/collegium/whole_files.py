@@ -102,8 +102,9 @@ def write_new(path: Path, text: str, advice: str) -> None:
 
 
 def temporary_folder(owner: object) -> Path:
-    """A folder that goes away with its owner."""
-    folder = tempfile.mkdtemp(prefix="collegium-")
+    """A folder that goes away with its owner; StorageError where none can be made."""
+    with storing("make a temporary folder"):
+        folder = tempfile.mkdtemp(prefix="collegium-")
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 

@@ -18,6 +18,7 @@ from support.party_requests import KEY, LINEAR
 from collegium.clock import utc_now
 from collegium.data import Examples, PoolStore
 from collegium.data.task import ImageInputs, Task
+from collegium.parties import summing
 from collegium.parties.answer_book import FILE, AnswerBook
 from collegium.parties.known_ledger import KnownLedger
 from collegium.parties.party import Party
@@ -214,6 +215,22 @@ def kept(book: AnswerBook) -> tuple[bytes, bytes]:
     with closing(sqlite3.connect(book.path)) as database:
         ((vector, noise),) = database.execute("SELECT vector, noise FROM numbers").fetchall()
     return vector, noise
+
+
+def test_the_numbers_of_a_round_are_read_where_it_begins_and_where_they_are_masked_alone(
+    consortium: Callable[[str], Consortium], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, unpacked = list[Phase](), summing._unpacked
+
+    def counted(*packed: Any) -> Any:
+        read.append(parties.running.phase)
+        return unpacked(*packed)
+
+    parties = consortium("masked+noised")
+    parties.prepare()
+    monkeypatch.setattr(summing, "_unpacked", counted)
+    parties.advance(Phase.DONE)
+    assert sorted(read) == sorted([Phase.ADVERTISE, Phase.MASK] * 2 * len(NAMES)), "a vector and its noise"
 
 
 def test_the_vector_of_a_sum_that_an_older_version_began_is_summed(consortium: Callable[[str], Consortium]) -> None:

@@ -43,11 +43,14 @@ class _Arriving:
     @classmethod
     def begun(cls, spec: ArraySpec, folder: Path) -> "_Arriving":
         path = folder / f"{spec.sha256}.{os.getpid()}-{secrets.token_hex(8)}.part"
+        with _storing(folder):
+            path.touch(exist_ok=False)
         return cls(path, hashlib.sha256(canonical_header(spec.dtype, spec.shape)))
 
     def append(self, data: bytes | memoryview) -> None:
         self.digest.update(data)
-        with self.storing(), self.path.open("ab") as file:
+        with self.storing(), self.path.open("r+b") as file:  # not "ab", which would go on with half a pool
+            file.seek(self.received_bytes)
             file.write(data)
         self.received_bytes += len(data)
 
@@ -227,7 +230,7 @@ class PoolStore:
             )
         written = json.dumps({"dtype": spec.dtype, "shape": list(spec.shape)})
         with arriving.storing():
-            with arriving.path.open("ab") as file:
+            with arriving.path.open("r+b") as file:
                 os.fsync(file.fileno())
             os.replace(arriving.path, self._path(spec.sha256, "bin"))
             write_whole(self._path(spec.sha256, "json"), written)

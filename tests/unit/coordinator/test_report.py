@@ -184,6 +184,12 @@ def test_a_damaged_record_of_a_run_is_one_clear_line(
     assert status == 9 and says in message and message.count("\n") == 1
 
 
+def test_a_run_that_was_begun_before_there_was_a_section_goes_on_without_it() -> None:
+    asked = run_record().asked
+    assert asked.pop("question") is None and asked.pop("counts") == {}
+    assert run_record(asked=asked).config == run_record().config
+
+
 def test_charts_escape_names_and_stay_empty_without_data() -> None:
     charts = templates("coordinator.report").get_template("charts.svg.j2").module
     assert "&lt;b&gt;" in charts.bar_chart([("<b>", 0.5, "x")], title="t")  # type: ignore[attr-defined]

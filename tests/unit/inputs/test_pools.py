@@ -1,5 +1,6 @@
 """A pool is held when every byte of it is here and its digest is its name, and not before."""
 
+import gc
 import multiprocessing
 import os
 import time
@@ -209,3 +210,31 @@ def test_a_disk_that_takes_no_more_is_a_clear_error_and_the_transfer_starts_over
     for piece in chunks(POOL, SPEC):
         store.accept(piece)
     assert store.holds(SPEC)
+
+
+def test_half_a_pool_that_was_taken_away_on_its_way_is_never_taken_for_a_pool(tmp_path: Path) -> None:
+    store = PoolStore(tmp_path)
+    first, *rest = chunks(POOL, SPEC)
+    store.accept(first)
+    (arriving,) = tmp_path.glob("*.part")
+    arriving.unlink()  # as another process does to what it takes for abandoned
+    with pytest.raises(StorageError, match="keep pools in"):
+        store.accept(rest[0])
+    assert not store.state(SPEC).received_bytes
+    for piece in (first, *rest):
+        store.accept(piece)
+    assert np.array_equal(store.open(SPEC.sha256), POOL)
+
+
+def test_a_store_without_a_folder_leaves_none_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    store = PoolStore(None)
+    opened = store.open(store.put(POOL).sha256)
+    assert list(tmp_path.glob("*/*.bin"))
+    del store
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+    assert np.array_equal(opened, POOL), "whoever has a pool open keeps it"
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(StorageError, match="temporary folder"):
+        PoolStore(None)

@@ -257,8 +257,13 @@ class RunRecord(Record):
 
     @cached_property
     def config(self) -> RunConfig:
-        """What was asked, without what only a simulation or a consortium adds to it."""
-        return RunConfig.model_validate({name: self.asked[name] for name in RunConfig.model_fields})
+        """What was asked, without what only a simulation or a consortium adds to it.
+
+        A section that the version did not know which began the run was not asked for.
+        """
+        return RunConfig.model_validate(
+            {name: self.asked[name] for name in RunConfig.model_fields if name in self.asked}
+        )
 
     @property
     def charged(self) -> LedgerReport | None:
