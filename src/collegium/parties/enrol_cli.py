@@ -90,7 +90,8 @@ def enrol(
     source = EXAMPLE_RECORDS.source  # to be put beside party.toml, or named there
     if data is not None or query is not None or Path(source).exists():
         source = _settled(data or source, query, label=label, group=group)
-    records = {"source": source, "query": query, "label": label, "group": group, "one_row_each": one_row_each}
+    whose = {"group": group or None, "one_row_each": one_row_each}  # an empty name names nobody
+    records = {"source": source, "query": query, "label": label, **whose}
     done = enrol_party(
         coordinator,
         name,

@@ -130,7 +130,8 @@ def _whose(records: OwnRecords) -> str:
     """The line of party.toml that says whose a row is, or shows how to say it."""
     if records.group:
         return f"group = {toml_value(records.group)}"
-    return '# group = "id"' if records.persons is None else f"one_row_each = {toml_value(records.persons)}"
+    said = records.one_row_each
+    return '# group = "id"' if said is None else f"one_row_each = {toml_value(said)}"
 
 
 def keep_tasks(folder: Path, tasks: Collection[Task]) -> None:

@@ -119,6 +119,24 @@ def test_a_party_enrols_and_gets_what_it_needs_to_serve(scene: EnrolmentScene) -
         assert key.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize(
+    ("said", "decided"),
+    [(["--group", ""], None), ([], None), (["--group", "", "--one-row-each"], True), (["--several-rows"], False)],
+)
+def test_whose_a_row_is_stands_in_the_file_as_it_was_said_and_not_where_it_was_not(
+    scene: EnrolmentScene, capsys: pytest.CaptureFixture[str], said: list[str], decided: bool | None
+) -> None:
+    """An empty name of a column, as of a variable of a shell that is not set, names nobody and decides nothing."""
+    from collegium.parties.config import PartyConfig
+
+    where = ["--coordinator", scene.address, "--fingerprint", scene.authority.fingerprint]
+    where += ["--name", "ash", "--code", scene.code, "--parties", "ash,birch,cedar", "--folder", scene.folder / "ash"]
+    status, _, err = typed(capsys, "party", "enrol", *where, *said)
+    assert status == 0, err
+    records = PartyConfig.read(scene.folder / "ash" / "party.toml").data
+    assert (records.group, records.one_row_each, records.persons) == (None, decided, decided)
+
+
 def test_no_private_key_leaves_the_party(scene: EnrolmentScene) -> None:
     scene.enrol()
     sent = b"".join(scene.registrar.heard)
