@@ -130,8 +130,8 @@ def test_whose_a_row_is_stands_in_the_file_as_it_was_said_and_not_where_it_was_n
     from collegium.parties.config import PartyConfig
 
     where = ["--coordinator", scene.address, "--fingerprint", scene.authority.fingerprint]
-    where += ["--name", "ash", "--code", scene.code, "--parties", "ash,birch,cedar", "--folder", scene.folder / "ash"]
-    status, _, err = typed(capsys, "party", "enrol", *where, *said)
+    where += ["--name", "ash", "--code", scene.code, "--parties", "ash,birch,cedar"]
+    status, _, err = typed(capsys, "party", "enrol", *where, "--folder", scene.folder / "ash", *said)
     assert status == 0, err
     records = PartyConfig.read(scene.folder / "ash" / "party.toml").data
     assert (records.group, records.one_row_each, records.persons) == (None, decided, decided)
