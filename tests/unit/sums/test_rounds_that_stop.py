@@ -101,7 +101,9 @@ def test_rounds_without_one_party_go_on_and_end_in_a_student(
 ) -> None:
     """One of five is away in the second and in the third round."""
     with parties.cut_off(lambda name, body: name == "b" and number_of(body) in (2, 3)):
-        whole(driven(parties, public, tmp_path).run(), tmp_path)
+        record = driven(parties, public, tmp_path).run()
+    assert ["b" in one.failed for one in record.rounds] == [False, True, True, False]
+    whole(record, tmp_path)
 
 
 def test_where_parties_refuse_later_rounds_those_so_far_label_all(
