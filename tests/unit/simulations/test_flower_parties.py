@@ -103,10 +103,13 @@ def test_every_answer_is_told_as_it_comes() -> None:
     assert sorted(heard) == met.names()
 
 
-def test_the_engine_holds_few_requests_at_a_time_and_all_are_answered_but_who_is_silent() -> None:
+def test_the_engine_holds_few_requests_at_a_time_and_a_slow_node_keeps_no_other_waiting() -> None:
     grid = Grid(range(1, 8))
     met = FlowerParties(grid, run_id="run-1", expected=7, at_once=2)  # type: ignore[arg-type]
-    held, most, push, pull = set[str](), [0], grid.push_messages, grid.pull_messages
+    held, most, late, push, pull = set[str](), [0], list[Message](), grid.push_messages, grid.pull_messages
+
+    def slow(request: Request, message: Message) -> None:
+        late.append(described(request, message))
 
     def pushed(messages: Iterable[Message]) -> list[str]:
         ids = push(messages)
@@ -117,13 +120,17 @@ def test_the_engine_holds_few_requests_at_a_time_and_all_are_answered_but_who_is
     def pulled(message_ids: Iterable[str]) -> list[Message]:
         found = pull(message_ids)
         held.difference_update(message.metadata.reply_to_message_id for message in found)
+        heard.extend(message.metadata.src_node_id for message in found)
+        if len(heard) == 6 and late:  # all others have answered
+            grid.inbox.append((late[0].metadata.reply_to_message_id, late.pop()))
         return found
 
+    heard = list[int]()
     grid.push_messages, grid.pull_messages = pushed, pulled  # type: ignore[method-assign]
-    grid.answers[1] = lambda request, message: None
-    replies = met.ask(dict.fromkeys(met.names(), Describe()), timeout_s=2)
-    assert most == [2]
-    assert [name for name, reply in replies.items() if isinstance(reply, Failure)] == ["party-1"]
+    grid.answers[1] = slow
+    replies = met.ask(dict.fromkeys(met.names(), Describe()), timeout_s=600)
+    assert most == [2] and heard[-1] == 1
+    assert all(isinstance(reply, Description) for reply in replies.values()) and len(replies) == 7
 
 
 def test_a_node_that_says_nothing_has_missed_the_deadline() -> None:
