@@ -7,14 +7,15 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collegium.coordinator.rounds.rounds import Nobody, Parties
+from collegium.coordinator.rounds.rounds import Nobody, OnReply, Parties
 from collegium.coordinator.run.coordinator import Compute, CoordinatorRun, Reach, Storage, Watch
 from collegium.coordinator.run.label_set import prediction_quality
 from collegium.coordinator.run.run_folder import RunFolder
@@ -26,6 +27,8 @@ from collegium.interrupts import handlers_kept
 from collegium.parties.teachers.splits import load_or_create_key
 from collegium.protocol.channels import CONNECT_TIMEOUT_S, split_address
 from collegium.protocol.identities import Credentials
+from collegium.protocol.replies import ReplyBody
+from collegium.protocol.requests import RequestBody
 from collegium.protocol.roster import Roster
 from collegium.simulations.cohort import (
     COORDINATOR,
@@ -112,19 +115,46 @@ def screen_of(run: PreparedRun) -> list[str]:
 
 def simulate(run: PreparedRun, on_progress: OnProgress | None = None) -> RunRecord:
     """Run it with one virtual party per member of the cohort; returns the run's record."""
-    apart = coordinator_of(run, Nobody(), on_progress)
-    apart.check()
+    parties = _WhileUp()
+    coordinator = coordinator_of(run, parties, on_progress)
+    coordinator.check()
     fit_cohort(run, on_progress)
 
     def drive(engine: Parties) -> None:
-        coordinator = coordinator_of(run, engine, on_progress)
-        coordinator.label()
-        if run.config.evaluation is not None:
-            coordinator.evaluate()
+        with parties.are(engine):
+            coordinator.label()
+            if run.config.evaluation is not None:
+                coordinator.evaluate()
 
     on_engine(run, drive)
     # The engine's threads slow torch down several times: the student is fitted once they are gone.
-    return apart.fit()
+    return coordinator.fit()
+
+
+class _WhileUp:
+    """`Parties` of an engine, while it is up; nobody before and afterwards."""
+
+    def __init__(self) -> None:
+        self._there: Parties = Nobody()
+
+    @contextmanager
+    def are(self, there: Parties) -> Iterator[None]:
+        """The engine is up."""
+        self._there = there
+        try:
+            yield
+        finally:
+            self._there = Nobody()
+
+    def names(self) -> list[str]:
+        """See `Parties.names`."""
+        return self._there.names()
+
+    def ask(
+        self, requests: Mapping[str, RequestBody], *, timeout_s: float, on_reply: OnReply | None = None
+    ) -> dict[str, ReplyBody]:
+        """See `Parties.ask`."""
+        return self._there.ask(requests, timeout_s=timeout_s, on_reply=on_reply)
 
 
 def on_engine(run: PreparedRun, drive: Callable[[Parties], None]) -> None:
