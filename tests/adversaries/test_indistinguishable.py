@@ -158,10 +158,7 @@ def everything_said(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "policy",
-    [pytest.param(one, marks=[] if one == "limits of answers" else [pytest.mark.slow]) for one in POLICIES],
-)
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
