@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from collegium.coordinator.report.page import templates
+from collegium.coordinator.report.page import rendered
 from collegium.coordinator.settings.draft import KINDS, Draft, draft_of
 from collegium.data.encoding import texts_of
 from collegium.data.loading.excel import ENDING, sheets_of
@@ -78,19 +78,17 @@ def init(
         raise
     known = [one.strip() for one in classes.split(",") if one.strip()]
     known = known or (_classes(holdout or pool, root, label, draft) if label else [])
-    text = (
-        templates("coordinator.cli")
-        .get_template("consortium.toml.j2")
-        .render(
-            name=name,
-            host=host,
-            parties=names,
-            pool=None if no_pool else draft.source,
-            holdout=_as_the_pool(holdout, root, draft) | {"label": label} if holdout and label else None,
-            most_records=most_records,
-            classes=known,
-            inputs=draft.inputs,
-        )
+    text = rendered(
+        "coordinator.cli",
+        "consortium.toml.j2",
+        name=name,
+        host=host,
+        parties=names,
+        pool=None if no_pool else draft.source,
+        holdout=_as_the_pool(holdout, root, draft) | {"label": label} if holdout and label else None,
+        most_records=most_records,
+        classes=known,
+        inputs=draft.inputs,
     )
     write_new(output, text + "\n", "remove it, or name another with -o")
     for file in filter(None, (pool, holdout)):

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from collegium.coordinator.cli.options import AsJson
-from collegium.coordinator.report.page import templates
+from collegium.coordinator.report.page import rendered
 from collegium.coordinator.run.run_folder import ledger_of
 from collegium.data.texts import counted
 from collegium.errors import ConfigurationError
@@ -93,17 +93,15 @@ def verify(
         }
         typer.echo(json.dumps(shown))
         return
-    text = (
-        templates("coordinator.cli")
-        .get_template("verified.txt.j2")
-        .render(
-            held=held,
-            found=held.found,
-            delta=float.fromhex(held.found.settings["delta"]),
-            terms_text=_terms_text,
-            key_checked=key is not None,
-            head_checked=head is not None,
-        )
+    text = rendered(
+        "coordinator.cli",
+        "verified.txt.j2",
+        held=held,
+        found=held.found,
+        delta=float.fromhex(held.found.settings["delta"]),
+        terms_text=_terms_text,
+        key_checked=key is not None,
+        head_checked=head is not None,
     )
     typer.echo(text)
 

@@ -11,7 +11,7 @@ from collegium.clock import utc_now
 from collegium.coordinator.cli.options import AsJson, ConfigFile, PublicRoot, StudyName
 from collegium.coordinator.membership.enrolment_service import keep_identity, needs_certificate
 from collegium.coordinator.membership.members import Members
-from collegium.coordinator.report.page import templates
+from collegium.coordinator.report.page import rendered
 from collegium.coordinator.settings.consortium import ConsortiumConfig, ConsortiumFolder, public_root, read_consortium
 from collegium.data.values import check_party_name
 from collegium.errors import CollegiumError, ConfigurationError, IdentityError
@@ -100,7 +100,7 @@ def provision(
         typer.echo(json.dumps(made))
         return
     told = {"requests": folder.requests, "hours": config.consortium.code_hours, "add": add, "config_file": config_file}
-    typer.echo(templates("coordinator.cli").get_template("provisioned.txt.j2").render(made, **told))
+    typer.echo(rendered("coordinator.cli", "provisioned.txt.j2", made, **told))
 
 
 def checked(config_file: Path, config: ConsortiumConfig, data_root: Path | None) -> "tuple[PublicData, Findings]":

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from collegium.coordinator.cli.options import AsJson, ConfigFile, PublicRoot
-from collegium.coordinator.report.page import templates
+from collegium.coordinator.report.page import rendered
 from collegium.coordinator.run.run_folder import RunFolder
 from collegium.coordinator.settings.consortium import STUDY_FILE, ConsortiumConfig, ConsortiumFolder, read_consortium
 from collegium.data.values import check_party_name
@@ -47,18 +47,16 @@ def new(
     spent, _ = _spent(config)
     left = 0.95 * left_beside(spent, config.budget.epsilon, config.budget.delta) or config.budget.epsilon
     study = min(left, TRIAL * config.budget.epsilon) if trial else left
-    text = (
-        templates("coordinator.cli")
-        .get_template("study.toml.j2")
-        .render(
-            name=name,
-            consortium=config.name,
-            file=config_file,
-            budget=_changed(config.budget, study=float(f"{study:.2g}")),
-            sums=_changed(config.sums, rounds=1) if trial else None,
-            spent=spent,
-            count=config.queries.count,
-        )
+    text = rendered(
+        "coordinator.cli",
+        "study.toml.j2",
+        name=name,
+        consortium=config.name,
+        file=config_file,
+        budget=_changed(config.budget, study=float(f"{study:.2g}")),
+        sums=_changed(config.sums, rounds=1) if trial else None,
+        spent=spent,
+        count=config.queries.count,
     )
     make_folder(file.parent)
     write_new(file, text + "\n", "edit it, or choose another name")

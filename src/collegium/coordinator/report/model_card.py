@@ -6,7 +6,7 @@ It is Markdown with the front matter that Hugging Face reads.
 from datetime import timedelta
 from pathlib import Path
 
-from collegium.coordinator.report.page import promises_of, templates
+from collegium.coordinator.report.page import promises_of, rendered, templates
 from collegium.coordinator.run.label_set import Quality
 from collegium.coordinator.run.run_record import RunRecord
 from collegium.data.numbers import EPOCH
@@ -40,11 +40,12 @@ def write_model_card(student: Path, task: Task, method: str, quality: Quality | 
     -------
     The card's path. StorageError if it cannot be written.
     """
-    environment = templates("coordinator.report")
-    environment.filters.update(cell=_cell, day=lambda days: EPOCH + timedelta(days=days))
+    templates("coordinator.report").filters.update(cell=_cell, day=lambda days: EPOCH + timedelta(days=days))
     quality = quality if quality is not None and quality.accuracy is not None else None
     own = student.stem == "student"  # what the parties measured is the run's own student
-    text = environment.get_template("model_card.md.j2").render(
+    text = rendered(
+        "coordinator.report",
+        "model_card.md.j2",
         name=run.name,
         file=student.name,
         kind="image" if task.inputs.kind == "image" else "tabular",

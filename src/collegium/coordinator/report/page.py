@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -53,8 +54,9 @@ def render(run: RunRecord) -> str:
     privacy = run.charged
     student = None if run.student is None else run.student.quality
     promises = [] if privacy is None else promises_of(privacy, run.record_is)
-    template = templates("coordinator.report").get_template("report.html.j2")
-    return template.render(
+    return rendered(
+        "coordinator.report",
+        "report.html.j2",
         style=STYLE,
         run=run,
         asked=plain(run.asked),
@@ -104,6 +106,11 @@ def templates(package: str) -> Environment:
     )
     environment.globals["ticks"] = ticks
     return environment
+
+
+def rendered(package: str, name: str, /, *shown: Mapping[str, Any], **further: Any) -> str:
+    """The text of the template called ``name`` in the folder of ``collegium.<package>``, which shows these."""
+    return templates(package).get_template(name).render(*shown, **further)
 
 
 def promises_of(privacy: LedgerReport, record_is: str) -> list[dict[str, Any]]:

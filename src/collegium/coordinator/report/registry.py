@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from collegium.coordinator.report.page import templates
+from collegium.coordinator.report.page import rendered, templates
 from collegium.coordinator.report.statement import CHANGES
 from collegium.errors import ConfigurationError
 
@@ -20,9 +20,10 @@ def registry_yaml(facts: Mapping[str, Any]) -> str:
     if not spent["promises"] or "seeded" in spent["noise"] or spent["promises"][0]["epsilon"] == "inf":
         raise ConfigurationError("there is no private release to register: nothing was charged, or nothing is promised")
     day = str(spent["until_utc"][:10])
-    environment = templates("coordinator.report")
-    environment.filters.update(scalar=_scalar, prose=_prose, listed=_listed)
-    return environment.get_template("registry.yaml.j2").render(
+    templates("coordinator.report").filters.update(scalar=_scalar, prose=_prose, listed=_listed)
+    return rendered(
+        "coordinator.report",
+        "registry.yaml.j2",
         facts=facts,
         changes=CHANGES,
         day=day,

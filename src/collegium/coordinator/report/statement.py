@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from collegium.coordinator.report.page import STYLE, plain_epsilon, templates
+from collegium.coordinator.report.page import STYLE, plain_epsilon, rendered, templates
 from collegium.coordinator.run.run_folder import ledger_of, plain, read_run
 from collegium.errors import ConfigurationError, IdentityError, LedgerCorrupt, StorageError
 from collegium.privacy.ledger.chain import Chain, Head
@@ -97,8 +97,9 @@ def statement_of(run: Path, made_utc: str) -> dict[str, Any]:
 def render(statement: Mapping[str, Any]) -> str:
     """The page of a statement, which holds the signed text as well."""
     facts = statement["facts"]
-    template = templates("coordinator.report").get_template("statement.html.j2")
-    return template.render(
+    return rendered(
+        "coordinator.report",
+        "statement.html.j2",
         style=STYLE,
         signed=json.dumps(statement, sort_keys=True, ensure_ascii=False, indent=1),
         ledger=facts["ledger"],

@@ -100,12 +100,13 @@ class Findings:
 
     def lines(self) -> list[str]:
         """The findings as lines for people, by screen.txt.j2."""
-        from collegium.coordinator.report.page import templates
+        from collegium.coordinator.report.page import rendered
 
         asks = [self.asked] if self.foreseen.asks_labels else []
         asks += [_COUNTED.get(one, one.replace("_", " ")) for one in self.foreseen.counts]
-        template = templates("coordinator.run").get_template("screen.txt.j2")
-        text = template.render(
+        text = rendered(
+            "coordinator.run",
+            "screen.txt.j2",
             vars(self),
             seen=self.foreseen,
             asks=asks,

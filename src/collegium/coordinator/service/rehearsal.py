@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from collegium.coordinator.membership.members import Members
-from collegium.coordinator.report.page import templates
+from collegium.coordinator.report.page import rendered
 from collegium.coordinator.rounds.readiness import READY
 from collegium.coordinator.rounds.rounds import ANSWERED
 from collegium.coordinator.run.coordinator import Progress
@@ -46,8 +46,7 @@ class Rehearsed:
 
     def lines(self) -> list[str]:
         """The outcome as lines for people."""
-        template = templates("coordinator.service").get_template("rehearsed.txt.j2")
-        return template.render(vars(self), ready=self.ready).splitlines()
+        return rendered("coordinator.service", "rehearsed.txt.j2", vars(self), ready=self.ready).splitlines()
 
 
 @dataclass

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from collegium.coordinator.report import page as report_page
-from collegium.coordinator.report.page import LOOK, natural, templates
+from collegium.coordinator.report.page import LOOK, natural, rendered
 from collegium.coordinator.run.run_folder import plain
 from collegium.coordinator.watching.consortium_status import code_of
 from collegium.coordinator.watching.stages import here, stages_of
@@ -66,8 +66,9 @@ def render(snapshot: Mapping[str, Any]) -> str:
     at = datetime.fromisoformat(snapshot["at"])
     shown: dict[str, Any] = plain(snapshot)
     late = {one["party"]: f"; {one['when']}: {_meaning(code_of(one['outcome']))}" for one in snapshot["last_failures"]}
-    template = templates("coordinator.watching").get_template("status.html.j2")
-    return template.render(
+    return rendered(
+        "coordinator.watching",
+        "status.html.j2",
         shown,
         style=STYLE,
         script=SCRIPT,
